@@ -1,0 +1,60 @@
+# redis-lease: presence leases for Redis. `make run` and `make test` set up what they need.
+
+PORT ?= 6380
+REDIS_SERVER ?= redis-server
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+MODULE := $(TARGET)/release/libredis_lease.so
+PYTHON := .venv/bin/python
+
+# Tests find the server and the module by these two.
+export REDIS_SERVER
+export LEASE_MODULE := $(abspath $(MODULE))
+
+.PHONY: help setup system build run test test-core test-python test-matrix demo bench lint fmt clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: system .venv/.installed ## install what building and testing need
+
+system:
+	@scripts/setup.sh system
+
+# The stamp is newer than the requirements once they are installed.
+.venv/.installed: python_tests/requirements.txt | system
+	@scripts/setup.sh python
+
+# --crate-type: with both crate types of Cargo.toml in one build cargo would drop link-time optimisation without a word.
+build: system ## build the optimised module
+	cargo rustc --release --lib --crate-type cdylib
+
+run: build ## start a server with the module in the foreground (PORT=, REDIS_SERVER=)
+	@scripts/run.sh $(PORT)
+
+test: test-core test-python ## run every test on one server
+
+test-core: system ## run the Rust tests
+	cargo test
+
+test-python: build .venv/.installed ## run the Python tests (REDIS_SERVER=, ARGS= for pytest)
+	$(PYTHON) -m pytest python_tests -n auto $(ARGS)
+
+test-matrix: build .venv/.installed ## run the Python tests on every server that can be had
+	@scripts/matrix.sh
+
+demo: build ## play a lesson from 09:00:00 to 09:00:43
+	@scripts/demo.sh
+
+bench: build .venv/.installed ## measure the hot path
+	$(PYTHON) benches/run.py
+
+lint: system ## check format and lints
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+
+fmt: ## format the code
+	cargo fmt
+
+clean: ## remove what the other targets made
+	cargo clean
+	rm -rf .venv .servers

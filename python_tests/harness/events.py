@@ -1,0 +1,83 @@
+"""A room's event stream: its name, its entries, and the ledger that tells which leases they leave active."""
+
+import re
+
+NUMBERS = {"v", "n", "log_seq", "epoch", "user_leases", "at", "observed_at", "expires_at", "due", "lag_ms", "replaced_by", "until",
+           "seq", "active"}
+TEXTS = {"type", "gen", "reason", "state", "level"}
+
+
+def stream(room, name="events"):
+    """The stream of a room, as bytes: it shares the room's slot."""
+    room = room.encode() if isinstance(room, str) else room
+    tagged = re.search(rb"\{([^}]*)\}", room, re.S)
+    return (room if tagged and tagged[1] else b"{" + room + b"}") + b":" + name.encode()
+
+
+def read(connection, room):
+    """All entries, oldest first, as dicts: `id`, numbers as int, words as text, ids and meta as bytes."""
+    return [entry(*one) for one in connection("XRANGE", stream(room), "-", "+")]
+
+
+def newest(connection, room, count):
+    """The last `count` entries, oldest first."""
+    return [entry(*one) for one in reversed(connection("XREVRANGE", stream(room), "+", "-", "COUNT", count))]
+
+
+def entry(id, fields):
+    found = {"id": id.decode()}
+    for name, value in zip(fields[::2], fields[1::2], strict=True):
+        name = name.decode()
+        assert name not in found, f"{name} twice in event {id}"
+        if name in NUMBERS:
+            assert re.fullmatch(rb"0|[1-9]\d*", value), f"{name} of event {id} is {value}"
+            value = int(value)
+        found[name] = value.decode() if name in TEXTS else value
+    return found
+
+
+def gen_order(gen):
+    return [int(part) for part in gen.split("-")]
+
+
+class Ledger:
+    """Walks the events of one room and holds every lease to one ending. `leases`: (session, epoch) -> (user, gen) of those without one."""
+
+    def __init__(self, entries, jumps_allowed):
+        self.leases, self.user_leases, self.jumps_allowed = {}, {}, jumps_allowed
+        self.seen, self.before = set(), None
+        # A stream that was trimmed cannot account for what came before its first entry.
+        self.whole = not entries or entries[0]["n"] == 1
+        for event in entries:
+            self.numbered(event)
+            getattr(self, event["type"].replace("-", "_"), lambda _: None)(event)
+            if "user_leases" in event:
+                self.user_leases[event["user"]] = event["user_leases"]
+            self.before = event
+
+    def numbered(self, event):
+        assert event["id"] == f"{event['n']}-0", event
+        if self.before is None:
+            return
+        step = event["n"] - self.before["n"]
+        jumped = event["gen"] != self.before["gen"] or self.jumps_allowed
+        assert step == 1 or step > 1 and jumped, f"n went from {self.before['n']} to {event['n']} within gen {event['gen']}"
+        assert event["at"] >= self.before["at"], f"the time of {event['id']} lies before that of the event ahead of it"
+
+    def opened(self, event):
+        lease = (event["session"], event["epoch"])
+        assert lease not in self.seen, f"{lease} opened twice"
+        self.seen.add(lease)
+        self.leases[lease] = (event["user"], event["gen"])
+
+    def removed(self, event):
+        lease = (event["session"], event["epoch"])
+        assert lease in self.leases or not self.whole, f"{lease} removed by {event['id']}, but it was not active"
+        self.leases.pop(lease, None)
+
+    def closed(self, event):
+        """Ends what was opened up to its gen; on Redis 7.0 it may come after the next room's first events."""
+        ended = [lease for lease, (_, gen) in self.leases.items() if gen_order(gen) <= gen_order(event["gen"])]
+        assert len(ended) == event["active"] or not self.whole, f"closed tells {event['active']} active, the events {len(ended)}"
+        for lease in ended:
+            del self.leases[lease]

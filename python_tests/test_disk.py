@@ -1,0 +1,264 @@
+"""DISK: persistence, restart, bad payloads."""
+
+import pathlib
+import random
+import re
+import shutil
+
+import pytest
+
+from golden import crc64, make
+from harness import Client, Refused, Way, rooms, wait_until
+
+PLAIN = Way("plain", 3)
+AOF = {"appendonly": "yes", "appendfsync": "always"}
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+
+
+def on(server):
+    return Client(server, PLAIN)
+
+
+def down_for(server, ms, how="nosave"):
+    """The server is away while `ms` pass."""
+    server.stop(how)
+    server.set_clock(server.clock + ms)
+    server.start()
+    return on(server)
+
+
+def removed(client, room="r"):
+    return [(event["session"], event["reason"]) for event in client.events(room) if event["type"] == "removed"]
+
+
+# -------------------------------------------------------------------- restarts
+
+@pytest.mark.parametrize("grace", (-1, 0, 5000))
+@pytest.mark.parametrize("away", (20000, 40000))
+def test_disk_01_aof_replay(start, away, grace):
+    """DISK-01 AOF replay revives or immortalises: it does neither, and two replays give one digest."""
+    server = start(redis=AOF, lease={"recovery-grace-ms": grace})
+    client = on(server)
+    for command in ("OPEN r u1 SESSION a", "OPEN r u2 SESSION b", "LEAVE r b 1", "OPEN r u3 SESSION c", "OPEN r u3 SESSION c2 TTL 60000",
+                    "OPEN r u4 SESSION d", "KICK r USER u4"):
+        client("LEASE." + command)
+    client.advance(10000)
+    assert client("LEASE.RENEW r a 1 1") == [b"renewed", 30000, 40000]
+    client = down_for(server, away, "kill")
+    digest = server.call("DEBUG DIGEST")
+    lease = client("LEASE.GET r a")
+    assert lease["state"] == b"active" and 0 < lease["left_ms"] <= 30000
+    assert grace != -1 or lease["left_ms"] == 30000
+    client = down_for(server, 1000, "kill")
+    assert server.call("DEBUG DIGEST") == digest
+    assert [client(f"LEASE.GET r {session}")["reason"] for session in "bcd"] == [b"left", b"superseded", b"kicked"]
+    assert client("LEASE.COUNT r") == [2, 2]
+    client.advance(29999 if grace == -1 else 0)
+    assert grace != -1 or client("LEASE.GET r a")["state"] == b"active"
+    client.advance(30000)
+    assert removed(client)[3:] == [(b"a", "expired")]
+    assert client("LEASE.RENEW r c2 2 1")[0] == b"renewed"
+
+
+@pytest.mark.server(clock=None, lease={"ttl-min-ms": 1, "tombstone-ms": 1000})
+def test_disk_02_the_index_after_a_load(server):
+    """DISK-02 The expiry index after a load: from cold, all leases are removed and all tombstones age out, with no room touched."""
+    client = on(server)
+    client.pipeline(*(f"LEASE.OPEN r{number % 50} u{number} SESSION s{number} TTL {1000 + number}" for number in range(1000)))
+    client.pipeline(*(f"LEASE.LEAVE r{number % 50} s{number} 1" for number in range(0, 1000, 10)))
+    server.restart("save")
+    assert server.lease_info()["active_leases"] == 900
+    wait_until(lambda: server.lease_info()["active_leases"] == 0, 10)
+    assert server.lease_info()["ended_expired"] == 900
+    wait_until(lambda: server.lease_info()["tombstones"] == 0, 10)
+    ended = [session for room in range(50) for session, _ in removed(on(server), f"r{room}")]
+    assert sorted(ended) == sorted(b"s%d" % number for number in range(1000))
+
+
+@pytest.mark.parametrize("grace, lasts", ((0, 0), (-1, 30000), (5000, 5000)))
+def test_disk_03_run_out_while_down(start, grace, lasts):
+    """DISK-03 Leases that ran out while the server was down: one removal each, when the grace is over."""
+    server = start(lease={"recovery-grace-ms": grace})
+    client = on(server)
+    client.pipeline(*(f"LEASE.OPEN r u{number} SESSION s{number}" for number in range(100)))
+    client = down_for(server, 60000, "save")
+    client.advance(lasts // 2)
+    client = down_for(server, 1000, "save")
+    if lasts:
+        client.advance(lasts - 1)
+        assert client("LEASE.COUNT r") == [100, 100]
+        client.advance(1)
+    assert client("LEASE.COUNT r") == [0, 0]
+    client.advance(0)
+    ended = [event for event in client.events("r") if event["type"] == "removed"]
+    assert sorted(event["session"] for event in ended) == sorted(b"s%d" % number for number in range(100))
+    assert {event["reason"] for event in ended} == {"expired"}
+    assert {event["due"] for event in ended} == {30000 if grace == 0 else client.now()}
+    client = down_for(server, 1000, "save")
+    client.advance(0)
+    assert len(removed(client)) == 100
+
+
+def everything_filled(client):
+    """A room with something in every place, and two leases about to run out, one of them lingering."""
+    make.fill(client)
+    client("LEASE.OPEN r u9 SESSION overdue TTL 1000")
+    client("LEASE.OPEN r u9 DEVICE d SESSION gone TTL 1000")
+    client("LEASE.LEAVE r gone 1 LINGER 900")
+
+
+@pytest.mark.parametrize("preamble", ("no", "yes"))
+def test_disk_04_rewrite(start, preamble):
+    """DISK-04 AOF rewrite without RDB preamble (and with one): every structure filled, some leases overdue in the child."""
+    server = start(redis=AOF | {"aof-use-rdb-preamble": preamble})
+    client = on(server)
+    everything_filled(client)
+    client.advance(500)
+    client.held(500, "BGREWRITEAOF", "LEASE.COUNT r")
+    wait_until(lambda: not server.info("persistence")["aof_rewrite_in_progress"])
+    assert server.info("persistence")["aof_last_bgrewrite_status"] == "ok"
+    client.advance(0)
+    before = rooms.scan(server)
+    highest = max(lease["epoch"] for lease in before[0, b"r"]["leases"].values())
+    assert removed(client)[-2:] == [(b"gone", "left"), (b"overdue", "expired")]
+    client = down_for(server, 0, "kill")
+    after = rooms.scan(server)
+    for name, room in before.items():
+        assert steady(after[name]) == steady(room)
+    assert client.refusal("LEASE.RENEW r bound 1 1") == "DENIED token"
+    assert client("LEASE.RENEW r bound 1 1 TOKEN s3cret")[0] == b"renewed"
+    assert client("LEASE.OPEN r nobody-yet")["epoch"] > highest + 1024
+    client.advance(60000)
+    assert sorted(removed(client)).count((b"overdue", "expired")) == 1
+
+
+def steady(room):
+    """What no load may change."""
+    return room["policy"], room["count"], {session: {name: value for name, value in lease.items() if name not in rooms.DEADLINE}
+                                           for session, lease in room["leases"].items()}
+
+
+# -------------------------------------------------------------------- payloads
+
+def mutated(dump, dice):
+    """A DUMP payload with a fault in it and a checksum that fits."""
+    body = bytearray(dump[:-10])
+    kind = dice.randrange(6)
+    at = dice.randrange(10, len(body))
+    if kind == 0:
+        body[at] ^= 1 << dice.randrange(8)
+    elif kind == 1:
+        body[at] = dice.choice((0, 1, 0x7f, 0x80, 0x81, 0xbf, 0xc0, 0xff))
+    elif kind == 2:
+        del body[at:]
+    elif kind == 3:
+        del body[at:at + dice.randrange(1, 16)]
+    elif kind == 4:
+        body[at:at] = dice.randbytes(dice.randrange(1, 16))
+    else:
+        for _ in range(dice.randrange(2, 8)):
+            body[dice.randrange(10, len(body))] = dice.randrange(256)
+    return crc64.sealed(bytes(body) + dump[-10:-8])
+
+
+PROBES = ("LEASE.ROSTER # ENDED COUNT 10000", "LEASE.COUNT #", "LEASE.INSPECT #", "LEASE.POLICY #", "LEASE.OPEN # u1", "LEASE.OPEN # u9 SESSION new",
+          "LEASE.RENEW # active 1 99", "LEASE.RENEW # new 1 1 STATE failed META x", "LEASE.LEAVE # new 1", "LEASE.KICK # USER u3", "LEASE.REAP #",
+          "MEMORY USAGE #", "OBJECT ENCODING #", "COPY # twin REPLACE")
+
+
+@pytest.mark.parametrize("variants", (1500, pytest.param(100000, marks=pytest.mark.load)))
+@pytest.mark.parametrize("seed", (1, 2))
+@pytest.mark.no_restart("the rooms are gone")
+def test_disk_05_arbitrary_bytes(server, seed, variants):
+    """DISK-05 RESTORE of arbitrary bytes: a clean error and no key, or a valid room; never a crash."""
+    client = on(server)
+    make.fill(client)
+    dump, dice = client.raw("DUMP r"), random.Random(seed)
+    memory, restored = server.info("memory")["used_memory"], 0
+    for number in range(variants):
+        payload = mutated(dump, dice)
+        reply, exists = client.pipeline(["RESTORE", "x", 0, payload], "EXISTS x")
+        if isinstance(reply, Refused):
+            assert (reply.text, exists) == ("ERR Bad data format", 0), f"seed {seed}, variant {number}: {payload.hex()}"
+            continue
+        restored += 1
+        client.pipeline(*(probe.replace("#", "x") for probe in PROBES))
+        again = client.raw("DUMP x")
+        assert client.raw("RESTORE", "y", 0, again) == b"OK", f"seed {seed}, variant {number}: {payload.hex()}"
+        client.pipeline("LEASE.CLOCK ADVANCE 1", "LEASE.REAP y")
+        client.raw("DEL x y twin {x}:events {y}:events {twin}:events")
+    assert 0 < restored < variants
+    client.raw("FLUSHALL")
+    wait_until(lambda: server.info("memory")["used_memory"] < memory + 200000, what="nothing leaks")
+    assert server.lease_info()["active_leases"] == server.lease_info()["rooms"] == server.lease_info()["tombstones"] == 0
+
+
+def test_disk_05_cut_short(server):
+    """DISK-05 RESTORE of arbitrary bytes: no prefix of a payload is a room."""
+    client = on(server)
+    make.fill(client)
+    dump = client.raw("DUMP r")
+    for length in range(9, len(dump) - 10):
+        reply, exists = client.pipeline(["RESTORE", "x", 0, crc64.sealed(dump[:length] + dump[-10:-8])], "EXISTS x")
+        assert isinstance(reply, Refused) and exists == 0, length
+
+
+def test_disk_07_a_newer_encoding(server):
+    """DISK-07 Encoding versions: a newer one is refused by its number, with no key."""
+    client = on(server)
+    make.fill(client)
+    dump = client.raw("DUMP r")
+    version = int.from_bytes(dump[2:10], "big") & 1023  # the module id: nine letters of six bits, then the version
+    assert dump[:2] == b"\x07\x81" and version >= 1
+    newer = dump[:2] + (int.from_bytes(dump[2:10], "big") + 1).to_bytes(8, "big") + dump[10:-8]
+    with client.nothing_changes():
+        assert client.refusal("RESTORE", "x", 0, crc64.sealed(newer)) == "ERR"
+    assert re.search(rf"<lease>.*\b{version + 1}\b", server.log()), "the log tells which version came"
+
+
+@pytest.mark.parametrize("version", sorted(path.name for path in GOLDEN.glob("v*")))
+@pytest.mark.parametrize("kind", ("rdb", "effects", "rewrite", "dump"))
+def test_disk_07_golden_files(server, version, kind):
+    """DISK-07 Encoding versions: what each released encoding wrote loads without loss."""
+    folder = GOLDEN / version
+    server.aside.add((0, b"r"))
+    server.stop()
+    if kind == "rdb":
+        shutil.copy(folder / "dump.rdb", server.path / "dump.rdb")
+    elif kind != "dump":
+        shutil.copytree(folder / kind / "appendonlydir", server.path / "appendonlydir")
+        server.set(appendonly="yes")
+    server.set_clock(make.NOW)
+    server.start()
+    client = on(server)
+    if kind == "dump":
+        assert client.raw("RESTORE", "r", 0, (folder / "room.dump").read_bytes()) == b"OK"
+    (_, room), = rooms.scan(server).items()
+    assert make.told(room) == make.read_told(folder)
+    assert client.refusal("LEASE.RENEW r bound 1 1") == "DENIED token"
+    assert client("LEASE.RENEW r bound 1 1 TOKEN s3cret")[0] == b"renewed"
+    assert client("LEASE.OPEN r nobody-yet")["epoch"] > 1024
+    client.advance(3600000)
+    assert client("LEASE.COUNT r") == [0, 0]
+
+
+# -------------------------------------------------------------------- without the module
+
+@pytest.mark.parametrize("store", ("rdb", "aof", "aof-preamble"))
+def test_disk_08_without_the_module(server, store):
+    """DISK-08 The server starts without the module: nothing of it is in a data set that holds no room."""
+    client = on(server)
+    everything_filled(client)
+    client.raw("FLUSHALL")
+    client.raw("SET kept x")
+    if store == "rdb":
+        server.stop("save")
+    else:
+        server.rewrite_aof("no" if store == "aof" else "yes")
+        server.stop()
+    server.config.write_text(re.sub(r"(?m)^loadmodule.*\n", "", server.config.read_text()))
+    server.start()
+    with pytest.raises(Refused, match="unknown command"):
+        server.call("LEASE.COUNT r")
+    assert server.call("KEYS *") == [b"kept"]
+    server.discard()

@@ -1,0 +1,300 @@
+"""REAP: precision and fairness of the reaper."""
+
+import random
+import statistics
+import threading
+import time
+
+import pytest
+import redis
+
+from harness import Connection, wait_until
+
+MILLION = 1000000
+THREE_WAYS = pytest.mark.ways("plain-resp3", "multi-resp2", "eval-resp3")
+ONE_WAY = pytest.mark.ways("plain-resp3")
+
+# Opens ARGV[1] leases in a room, sessions s0, s1, …, with the same options.
+FILL = """
+for number = 0, ARGV[1] - 1 do
+    redis.call('LEASE.OPEN', KEYS[1], 'u' .. number, 'SESSION', 's' .. number, unpack(ARGV, 2))
+end
+"""
+
+
+def fill(server, room, size, *options):
+    server.call("EVAL", FILL, 1, room, size, *options)
+
+
+def p99(values):
+    return statistics.quantiles(values, n=100)[98]
+
+
+def lags(client, rooms):
+    return [event["lag_ms"] for room in rooms for event in client.events(room) if event["type"] == "removed"]
+
+
+# -------------------------------------------------------------------- REAP-01
+
+def spread(client, room, size):
+    """Leases that end one after the other, 2 ms apart."""
+    client.pipeline(*(["LEASE.OPEN", room, f"u{number}", "TTL", 1500 + 2 * number] for number in range(size)))
+
+
+def oversleeping(seconds):
+    """By how many ms this machine wakes a process too late, at p99: what no timer of a server can beat either."""
+    late, end = [], time.monotonic() + seconds
+    while (begin := time.monotonic()) < end:
+        time.sleep(0.002)
+        late.append((time.monotonic() - begin) * 1000 - 2)
+    return p99(late)
+
+
+@pytest.mark.server(clock=None)
+@THREE_WAYS
+def test_reap_01_lag_of_an_idle_server(client):
+    """REAP-01 Lag is bounded: an idle server nobody reads."""
+    spread(client, "r", 1000)
+    machine = oversleeping(3.5)
+    wait_until(lambda: client.server.lease_info()["active_leases"] == 0, what="all leases have expired")
+    lag = lags(client, ["r"])
+    assert len(lag) == 1000
+    assert p99(lag) <= 5 + machine
+    told = client.server.lease_info()
+    assert told["expiry_age_ms_max"] == max(lag)
+
+
+@pytest.mark.server(clock=None)
+@THREE_WAYS
+def test_reap_01_lag_under_load(client):
+    """REAP-01 Lag is bounded: under load."""
+    fill(client.server, "busy", 100, "TTL", 60000)
+    spread(client, "r", 1000)
+    seq, end = 0, time.monotonic() + 3.5
+    while time.monotonic() < end:
+        seq += 1
+        assert client.pipeline(*(f"LEASE.RENEW busy s{number} 1 {seq}" for number in range(100)))[0][0] == b"renewed"
+    wait_until(lambda: client.server.lease_info()["active_leases"] == 100, what="all leases have expired")
+    lag = lags(client, ["r"])
+    assert len(lag) == 1000
+    assert p99(lag) <= 50
+
+
+@pytest.mark.server(clock=None, lease={"ttl-min-ms": 1})
+@THREE_WAYS
+def test_reap_01_reads_hide_a_lease_from_its_deadline_on(client):
+    """REAP-01 Lag is bounded: reads hide the lease from its deadline on."""
+    for number in range(50):
+        opened = client(f"LEASE.OPEN r u1 SESSION s{number} TTL {10 + number % 7}")
+        seen = set()
+        while b"ended" not in seen:
+            before, lease, count, after = client.transaction(
+                "LEASE.CLOCK GET", f"LEASE.GET r s{number}", "LEASE.COUNT r", "LEASE.CLOCK GET")
+            seen.add(lease["state"])
+            if lease["state"] == b"active":
+                assert before < lease["expires_at"] == opened["expires_at"]
+            else:
+                assert after >= opened["expires_at"] == lease["ended_at"]
+                assert (lease["reason"], count) == (b"expired", [0, 0])
+        assert seen == {b"active", b"ended"}
+
+
+# -------------------------------------------------------------------- REAP-02
+
+@pytest.mark.parametrize("reaps, removed", (
+    (["LEASE.REAP r"] * 4, [1000, 1000, 500, 0]),
+    (["LEASE.REAP r COUNT 10000"], [2500])), ids=("default", "COUNT"))
+def test_reap_02_many_leases_in_one_sweep(client, reaps, removed):
+    """REAP-02 Many leases in one sweep."""
+    dice = random.Random(2)
+    for first in range(0, 2500, 500):
+        client.pipeline(*(f"LEASE.OPEN r u{number} TTL {dice.randrange(1000, 31000)}" for number in range(first, first + 500)))
+    assert client.held(40000, *reaps) == removed
+    client.advance(0)
+    ended = client.events("r")[2500:]
+    assert len(ended) == 2500
+    assert {(event["type"], event["reason"]) for event in ended} == {("removed", "expired")}
+    assert [event["due"] for event in ended] == sorted(event["due"] for event in ended)
+    assert client("LEASE.COUNT r") == [0, 0]
+
+
+# -------------------------------------------------------------------- REAP-03
+
+@pytest.mark.load
+@ONE_WAY
+@pytest.mark.server(lease={"tombstone-ms": 2000, "events-maxlen": 100})
+def test_reap_03_memory_of_expired_entries_is_freed(client):
+    """REAP-03 Expired entries that never free memory: within 1 % of what they took."""
+    def memory():
+        return client("MEMORY USAGE r SAMPLES 0")
+
+    def expire():
+        client.advance(1000)
+        client.advance(2000)
+    for _ in range(200):  # the event stream is full
+        client("LEASE.OPEN r u1 TTL 1000")
+    expire()
+    baseline, before = memory(), client.server.info("memory")["used_memory"]
+    fill(client.server, "r", MILLION, "TTL", 1000)
+    peak = memory()
+    assert peak - baseline > MILLION * 50
+    expire()
+    assert client.server.lease_info()["tombstones"] == 0
+    assert memory() - baseline < (peak - baseline) / 100
+    assert client.server.info("memory")["used_memory"] - before < (peak - baseline) / 100
+    assert client("LEASE.ROSTER r ENDED")["leases"] == []
+    assert client.refusal("LEASE.RENEW r s0 1 1") == "STALE unknown"
+    assert len(client("DUMP r")) < 10000
+    assert client("DEL r") == 1
+
+
+# -------------------------------------------------------------------- REAP-04
+
+@ONE_WAY
+@pytest.mark.server(clock=None, lease={"events-maxlen": 100})
+@pytest.mark.no_restart("a matter of running time only")
+@pytest.mark.parametrize("size, small_rooms", ((30000, 100), pytest.param(MILLION, 1000, marks=pytest.mark.load)))
+def test_reap_04_a_huge_room_starves_nobody(client, size, small_rooms):
+    """REAP-04 A huge room starves nobody."""
+    fill(client.server, "busy", 50, "TTL", 600000)
+    due = client.now() + 3000 + size // 50
+    fill(client.server, "huge", size, "TTL", 600000, "UNTIL", due)
+    small = [f"small{number}" for number in range(small_rooms)]
+    for number, room in enumerate(small):
+        fill(client.server, room, 1, "TTL", 600000, "UNTIL", due + number * 20 // small_rooms)
+    seq, cursor, waited, backlog = 0, b"0", [], []
+    while not backlog or client("LEASE.COUNT huge") != [0, 0] or backlog[-1]:
+        seq += 1
+        client.pipeline(*(f"LEASE.RENEW busy s{number} 1 {seq}" for number in range(50)))
+        cursor, _ = client("SCAN", cursor)
+        begin = time.perf_counter()
+        client("PING")
+        waited.append((time.perf_counter() - begin) * 1000)
+        backlog.append(client.server.lease_info()["reap_backlog"])
+    assert max(backlog) > size / 10, "the huge room was never due as a whole: nothing was tried"
+    lag = lags(client, small)
+    assert len(lag) == small_rooms
+    assert p99(lag) <= 50
+    assert p99(waited) <= 5
+
+
+# -------------------------------------------------------------------- REAP-05
+
+class Stalls(threading.Thread):
+    """Pings a server all the time; in the end it tells the longest wait for an answer, in ms."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.port, self.longest, self.ended = server.port, 0, threading.Event()
+        self.start()
+
+    def run(self):
+        connection = wait_until(self.connected, 60)
+        while not self.ended.is_set():
+            begin = time.perf_counter()
+            connection.pipeline(["PING"])  # LOADING is an answer too
+            self.longest = max(self.longest, (time.perf_counter() - begin) * 1000)
+
+    def connected(self):
+        try:
+            return Connection(self.port)
+        except (OSError, redis.ConnectionError):  # not started yet
+            return None
+
+    def end(self):
+        self.ended.set()
+        self.join()
+        return self.longest
+
+
+MANY_ROOMS = pytest.mark.parametrize("rooms", (1, 1000))
+
+
+def a_million_leases(server, rooms):
+    for number in range(rooms):
+        fill(server, f"r{number}", MILLION // rooms, "TTL", 60000)
+    assert server.lease_info()["active_leases"] == MILLION
+
+
+def each_ends_once(server, rooms):
+    """Left silent, the million expires, one event a lease."""
+    before = event_numbers(server, rooms)
+    wait_until(lambda: server.lease_info()["active_leases"] == 0, 120, "all leases have expired")
+    assert server.lease_info()["ended_expired"] == MILLION
+    assert event_numbers(server, rooms) == [number + MILLION // rooms for number in before]
+
+
+def event_numbers(server, rooms):
+    return [server.call(f"LEASE.ROSTER r{number} COUNT 1")[b"event_n"] for number in range(rooms)]
+
+
+million = pytest.mark.server(clock=None, lease={"tombstone-ms": 0, "events-maxlen": 100})
+
+
+@pytest.mark.load
+@million
+@MANY_ROOMS
+@pytest.mark.no_restart("restarts are the test itself")
+def test_reap_05_promotion_with_a_million_leases(server, rooms):
+    """REAP-05 Role change with a million leases: a replica is promoted."""
+    a_million_leases(server, rooms)
+    replica = server.replica()
+    server.stop("kill")
+    stalls = Stalls(replica)
+    replica.call("REPLICAOF NO ONE")
+    time.sleep(2)  # the promotion's work has no end that shows: what is to be seen is that nobody waits for it
+    assert stalls.end() <= 100
+    each_ends_once(replica, rooms)
+
+
+@pytest.mark.load
+@million
+@MANY_ROOMS
+@pytest.mark.no_restart("restarts are the test itself")
+def test_reap_05_restart_with_a_million_leases(server, rooms):
+    """REAP-05 Role change with a million leases: a restart."""
+    a_million_leases(server, rooms)
+    server.stop("save")
+    stalls = Stalls(server)
+    server.start()
+    time.sleep(2)
+    assert stalls.end() <= 100
+    each_ends_once(server, rooms)
+
+
+# -------------------------------------------------------------------- REAP-06
+
+def cost_us(client, command):
+    """What a command has cost the server at each of its calls since CONFIG RESETSTAT."""
+    return float(client.server.info("commandstats")["cmdstat_" + command].split("usec_per_call=")[1].split(",")[0])
+
+
+@ONE_WAY
+@pytest.mark.server(lease={"tombstone-ms": 1000})
+@pytest.mark.parametrize("size", (5000, pytest.param(100000, marks=pytest.mark.load)))
+def test_reap_06_counting_and_listing_a_big_room(client, size):
+    """REAP-06 Counting and listing a big room."""
+    server = client.server
+    fill(server, "big", size, "TTL", 3600000)
+    fill(server, "small", 100, "TTL", 3600000)
+    costs = {}
+    for room in ("small", "big"):
+        server.call("CONFIG RESETSTAT")
+        for seq in range(1, 201):
+            heartbeats = [f"LEASE.RENEW {room} s{number} 1 {seq}" for number in range(5)]
+            client.pipeline(f"LEASE.COUNT {room}", *heartbeats, f"LEASE.ROSTER {room} COUNT 100")
+        costs[room] = [cost_us(client, command) for command in ("lease.count", "lease.roster")]
+    assert all(big < 3 * small + 2 for big, small in zip(costs["big"], costs["small"])), costs
+
+    server.call("SLOWLOG RESET")
+    server.call("CONFIG SET slowlog-log-slower-than 20000")
+    listed, cursor, dice = set(), None, random.Random(size)
+    while cursor != 0:
+        page, *_ = client.pipeline(
+            ["LEASE.ROSTER", "big", "COUNT", 100, "CURSOR", cursor or 0],
+            *(f"LEASE.OPEN big guest{dice.randrange(1000)} TTL {dice.choice((1000, 60000))}" for _ in range(20)))
+        client.advance(100)
+        listed |= {lease["session"] for lease in page["leases"]}
+        cursor = int(page["cursor"])
+    assert listed >= {b"s%d" % number for number in range(size)}
+    assert [command for _, _, _, command, *_ in server.call("SLOWLOG GET") if b"CLOCK" not in command[0]] == []

@@ -1,0 +1,81 @@
+//! LEASE.APPLY: decided effects, or a part of a saved room, from the primary or the AOF. Not for callers.
+
+use super::spec::{Arg, CommandSpec, KeyAccess};
+use crate::core::effect::Effect;
+use crate::core::refusal::Refusal;
+use crate::core::room::{Env, Room};
+use crate::core::snapshot::{self, Loading};
+use crate::core::{codec, wire::Corrupt};
+use crate::server::api::Ctx;
+use crate::server::entry::command_entry;
+use crate::server::keys::{Key, Kind};
+use crate::server::rooms::{self, RoomValue, Standing, ROOM};
+use crate::server::strings::{Args, Str};
+use crate::server::{log, unit};
+
+pub const SPEC: CommandSpec = CommandSpec {
+    name: "lease.apply",
+    summary: "Internal: carries decided effects to replicas and the AOF; refused from clients",
+    complexity: "O(N) with N being the effects",
+    since: "1.0.0",
+    arity: 3,
+    flags: "write no-monitor",
+    categories: "dangerous",
+    key: KeyAccess::Update,
+    args: &[Arg::ROOM, Arg::text("effects")],
+    entry: command_entry!(run),
+};
+
+fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
+    let flags = ctx.flags();
+    if !flags.replicated() && !flags.loading() {
+        return Err(Refusal::Bad("LEASE.APPLY is the module's own: it comes from a primary or an AOF only"));
+    }
+    let (name, payload, env) = (args.str(1), args.get(2), rooms::env());
+    ctx.replicate_verbatim();
+    let applied = if snapshot::is_part(payload) {
+        restore_part(ctx, name, payload, &env)
+    } else {
+        apply(ctx, name, payload, &env)
+    };
+    if let Err(Corrupt(reason)) = applied {
+        log::warning(&format!("effects were not applied: {reason}"));
+        return Err(Refusal::Bad("the effects are corrupt"));
+    }
+    ctx.reply().simple(c"OK");
+    Ok(())
+}
+
+fn apply(ctx: Ctx, name: Str<'_>, payload: &[u8], env: &Env) -> Result<(), Corrupt> {
+    let effects = codec::decode(payload, env.now)?;
+    let signals = effects.iter().any(|effect| !matches!(effect, Effect::Renewed(..) | Effect::Noted(_)));
+    let mut key = Key::write(ctx, name);
+    if let (Kind::Missing, Some(Effect::Began(_))) = (key.kind(&ROOM), effects.first()) {
+        key.set_value(&ROOM, Box::new(RoomValue::new(Room::default(), Standing::Loaded)));
+    }
+    if let Kind::Value(value) = key.kind(&ROOM) {
+        unit::apply(ctx, name, value, &effects, env);
+    }
+    drop(key);
+    if signals {
+        ctx.signal_modified(name);
+    }
+    Ok(())
+}
+
+/// A rewritten AOF brings a room in parts: the header makes it, each further part adds records.
+fn restore_part(ctx: Ctx, name: Str<'_>, payload: &[u8], env: &Env) -> Result<(), Corrupt> {
+    let mut key = Key::write(ctx, name);
+    let mut loading = match key.kind(&ROOM) {
+        Kind::Value(value) if !snapshot::is_header(payload) => Loading::resume(std::mem::take(&mut value.room)),
+        _ => Loading::default(),
+    };
+    let read = loading.part(payload, env.now);
+    if let Kind::Missing = key.kind(&ROOM) {
+        key.set_value(&ROOM, Box::new(RoomValue::new(Room::default(), Standing::Loaded)));
+    }
+    if let Kind::Value(value) = key.kind(&ROOM) {
+        unit::changing(ctx, name, value, env, |room| *room = loading.into_room());
+    }
+    read
+}

@@ -1,0 +1,39 @@
+//! The commands: each file one verb, with its row, its grammar, its reply.
+
+pub mod apply;
+pub mod args;
+pub mod clock;
+pub mod count;
+pub mod get;
+pub mod help;
+pub mod inspect;
+pub mod kick;
+pub mod leave;
+pub mod mrenew;
+pub mod open;
+pub mod policy;
+pub mod reap;
+pub mod renew;
+pub mod roster;
+pub mod spec;
+
+use spec::CommandSpec;
+
+/// Every command the module registers.
+pub const COMMANDS: &[&CommandSpec] = &[
+    &open::SPEC,
+    &renew::SPEC,
+    &mrenew::SPEC,
+    &leave::SPEC,
+    &kick::SPEC,
+    &reap::SPEC,
+    &get::SPEC,
+    &roster::SPEC,
+    &count::SPEC,
+    &inspect::SPEC,
+    &policy::POLICY,
+    &policy::SETPOLICY,
+    &clock::SPEC,
+    &help::SPEC,
+    &apply::SPEC,
+];

@@ -1,0 +1,218 @@
+//! Effects become state. No clock, no settings, no chance, and no way to fail: an effect that does not fit the room
+//! any more is dropped, so that a repeated or late one changes nothing.
+
+use super::effect::{Began, Effect, Ended, Lingered, Motion, Opened, PolicySet, Recovery, Renewed};
+use super::id::DEFAULT_DEVICE;
+use super::lease::{Extras, Lease, Phase, Signal};
+use super::queue::Queue;
+use super::room::Room;
+use super::time::{Ms48, MAX};
+
+impl Room {
+    pub fn apply(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Began(began) => self.apply_began(began),
+            Effect::Opened(opened) => self.apply_opened(opened),
+            Effect::Renewed(session, renewed) => {
+                if let Some(slot) = self.slot_of(session.as_bytes()) {
+                    self.apply_renewed(slot, renewed);
+                }
+            }
+            Effect::Lingered(lingered) => self.apply_lingered(lingered),
+            Effect::Ended(ended) => self.apply_ended(ended),
+            Effect::Forgot(forgot) => {
+                for session in &forgot.sessions {
+                    if let Some(slot) = self.slot_of(session.as_bytes()) {
+                        self.forget(slot);
+                    }
+                }
+            }
+            Effect::PolicySet(set) => self.apply_policy(set),
+            Effect::Noted(noted) => {
+                self.event_n = noted.event_n;
+                self.events_lost = noted.events_lost;
+                self.last_at = self.last_at.max(noted.at);
+            }
+        }
+    }
+
+    fn apply_began(&mut self, began: &Began) {
+        let known_here = self.begun.take().is_some();
+        self.gen = began.gen;
+        self.floor = self.floor.max(began.floor);
+        self.event_n = began.event_n;
+        self.busy_until = self.busy_until.max(began.at);
+        match &began.recovery {
+            Some(recovery) if !known_here => self.recover(recovery),
+            _ => {}
+        }
+    }
+
+    fn apply_opened(&mut self, o: &Opened) {
+        if self.slot_of(o.session.as_bytes()).is_some() {
+            return;
+        }
+        let short_ttl = u32::try_from(o.ttl_ms).ok().filter(|ttl| *ttl != u32::MAX);
+        let lease = Lease {
+            epoch: o.epoch,
+            seq: 0,
+            end: o.deadline,
+            opened_at: Ms48::new(o.at),
+            heartbeat_at: Ms48::new(o.at),
+            ttl_ms: short_ttl.unwrap_or(u32::MAX),
+            order: self.next_order,
+            user: 0,
+            place: 0,
+            session: super::id::SessionKey::Long,
+            signal: None,
+            phase: Phase::Active,
+            has_extras: false,
+        };
+        let extras = Extras {
+            device: (o.device.as_bytes() != DEFAULT_DEVICE).then(|| o.device.clone()),
+            long_ttl_ms: short_ttl.is_none().then_some(o.ttl_ms),
+            until: o.until,
+            token: o.token,
+            meta: o.meta.clone(),
+            replaced: o.replaced.clone(),
+            ..Extras::default()
+        };
+        self.next_order = self.next_order.wrapping_add(1);
+        self.add(o.session.as_bytes(), o.user.as_bytes(), lease, extras, 0);
+    }
+
+    /// Also the hot path of a plain heartbeat: no allocation, and the queue is touched only if the deadline moved
+    /// forward in it.
+    pub fn apply_renewed(&mut self, slot: u32, renewed: &Renewed) {
+        let Some(lease) = self.leases.get_mut(slot) else { return };
+        let Some(before) = lease.deadline() else { return };
+        if lease.epoch != renewed.epoch || renewed.seq <= lease.seq {
+            return;
+        }
+        lease.seq = renewed.seq;
+        lease.heartbeat_at = Ms48::new(renewed.at);
+        lease.end = renewed.deadline;
+        let had_span = lease.phase == Phase::Shortened;
+        match renewed.motion {
+            Motion::Renewed => lease.phase = Phase::Active,
+            Motion::Shortened(_) => lease.phase = Phase::Shortened,
+            Motion::Unmoved => {}
+        }
+        if renewed.deadline < before {
+            self.deadlines.lower(lease.place, renewed.deadline, &mut self.leases);
+        }
+        match renewed.motion {
+            Motion::Renewed if had_span => self.edit_extras(slot, |e| e.span_ms = None),
+            Motion::Shortened(span_ms) => self.edit_extras(slot, |e| e.span_ms = Some(span_ms)),
+            Motion::Renewed | Motion::Unmoved => {}
+        }
+        if let Some(report) = &renewed.report {
+            if let (Some(signal), Some(lease)) = (report.signal, self.leases.get_mut(slot)) {
+                lease.signal = Some(signal);
+            }
+            if let Some(ttl_ms) = report.ttl_ms {
+                self.set_ttl(slot, ttl_ms);
+            }
+            if report.observed_at.is_some() || report.meta.is_some() {
+                self.edit_extras(slot, |e| {
+                    e.observed_at = report.observed_at.or(e.observed_at);
+                    if report.meta.is_some() {
+                        e.meta.clone_from(&report.meta);
+                    }
+                });
+            }
+        }
+    }
+
+    fn set_ttl(&mut self, slot: u32, ttl_ms: u64) {
+        let short = u32::try_from(ttl_ms).ok().filter(|ttl| *ttl != u32::MAX);
+        let Some(lease) = self.leases.get_mut(slot) else { return };
+        let was_long = std::mem::replace(&mut lease.ttl_ms, short.unwrap_or(u32::MAX)) == u32::MAX;
+        if was_long || short.is_none() {
+            self.edit_extras(slot, |e| e.long_ttl_ms = short.is_none().then_some(ttl_ms));
+        }
+    }
+
+    fn apply_lingered(&mut self, l: &Lingered) {
+        let Some(slot) = self.slot_of(l.session.as_bytes()) else { return };
+        let Some(lease) = self.leases.get_mut(slot) else { return };
+        if lease.epoch != l.epoch || lease.ended().is_some() {
+            return;
+        }
+        lease.phase = Phase::Lingering;
+        lease.end = l.deadline;
+        let place = lease.place;
+        self.deadlines.lower(place, l.deadline, &mut self.leases);
+        self.edit_extras(slot, |e| e.span_ms = Some(l.span_ms));
+    }
+
+    fn apply_ended(&mut self, e: &Ended) {
+        let Some(slot) = self.slot_of(e.session.as_bytes()) else { return };
+        let Some(lease) = self.leases.get_mut(slot) else { return };
+        if lease.epoch != e.epoch || lease.ended().is_some() {
+            return;
+        }
+        lease.phase = Phase::Ended(e.reason);
+        lease.end = e.at;
+        if let Some(closing) = &e.closing {
+            lease.seq = closing.seq;
+            lease.heartbeat_at = Ms48::new(closing.at);
+            lease.signal = Some(Signal::Closed);
+        }
+        let (place, user) = (lease.place, lease.user);
+        self.deadlines.remove(place, &mut self.leases);
+        self.tombstones.push(e.tombstone_until, slot, &mut self.leases);
+        self.users.end(user);
+        let observed = e.closing.and_then(|c| c.observed_at);
+        let has_span = self.extras.get(&slot).is_some_and(|x| x.span_ms.is_some());
+        if has_span || observed.is_some() || e.replaced_by.is_some() {
+            self.edit_extras(slot, |x| {
+                x.span_ms = None;
+                x.observed_at = observed.or(x.observed_at);
+                x.replaced_by = e.replaced_by;
+            });
+        }
+    }
+
+    fn apply_policy(&mut self, set: &PolicySet) {
+        for (setting, value) in &set.values {
+            match value {
+                Some(value) => self.own.set(*setting, *value),
+                None => self.own.clear(*setting),
+            }
+        }
+        self.busy_until = self.busy_until.max(set.at);
+    }
+
+    /// After a load or promotion every lease has its grace left, but never more than its ttl, its cap, or the span it
+    /// was shortened to. Walks the whole room, once.
+    pub(super) fn recover(&mut self, recovery: &Recovery) {
+        let mut deadlines = Queue::default();
+        let mut moved = Vec::with_capacity(self.deadlines.len());
+        for (slot, lease) in self.leases.iter() {
+            let Some(saved) = lease.deadline() else { continue };
+            let ttl = self.ttl_of(slot, lease);
+            let shortened = self.extras_of(slot, lease).and_then(|e| e.span_ms);
+            let span = shortened.unwrap_or(ttl);
+            let grace = recovery.grace_ms.unwrap_or(span).min(span);
+            let raised = if grace == 0 { saved } else { saved.max(recovery.at.saturating_add(grace)) };
+            let deadline = raised.min(recovery.at.saturating_add(ttl)).min(self.cap_of(slot, lease)).min(MAX);
+            moved.push((slot, deadline));
+        }
+        for (slot, deadline) in moved {
+            if let Some(lease) = self.leases.get_mut(slot) {
+                lease.end = deadline;
+            }
+            deadlines.push(deadline, slot, &mut self.leases);
+        }
+        self.deadlines = deadlines;
+    }
+
+    /// A history begins that no write has carried yet (rule 4 of `room`).
+    pub fn begin(&mut self, began: Began) {
+        if let Some(recovery) = &began.recovery {
+            self.recover(recovery);
+        }
+        self.begun = Some(Box::new(began));
+    }
+}

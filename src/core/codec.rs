@@ -1,0 +1,266 @@
+//! Effects as bytes: the payload of `LEASE.APPLY`, in the replication stream and in the AOF.
+//!
+//! A batch is a version byte and effects, each a tag and its fields. Version 1 is the first.
+
+use super::effect::{
+    Began, Closing, Effect, Ended, Forgot, Gen, Lingered, Motion, Noted, Opened, PolicySet, Recovery, Renewed, Report,
+};
+use super::lease::{Reason, Signal};
+use super::policy::Setting;
+use super::time::Now;
+use super::wire::{Corrupt, Reader, Writer};
+
+const VERSION: u8 = 1;
+
+mod tag {
+    pub const BEGAN: u8 = 1;
+    pub const OPENED: u8 = 2;
+    pub const RENEWED: u8 = 3;
+    pub const LINGERED: u8 = 4;
+    pub const ENDED: u8 = 5;
+    pub const FORGOT: u8 = 6;
+    pub const POLICY_SET: u8 = 7;
+    pub const NOTED: u8 = 8;
+}
+
+pub fn encode(effects: &[Effect], now: Now) -> Vec<u8> {
+    let mut w = Writer::new(now);
+    w.byte(VERSION);
+    for effect in effects {
+        write(&mut w, effect);
+    }
+    w.into_bytes()
+}
+
+/// A batch of heartbeats, encoded one by one.
+pub struct Batch(Writer);
+
+impl Batch {
+    pub fn new(now: Now) -> Self {
+        let mut w = Writer::new(now);
+        w.byte(VERSION);
+        Self(w)
+    }
+
+    pub fn renewed(&mut self, session: &[u8], renewed: &Renewed) {
+        write_renewed(&mut self.0, session, renewed);
+    }
+
+    /// None if nothing is in it.
+    pub fn into_bytes(self) -> Option<Vec<u8>> {
+        Some(self.0.into_bytes()).filter(|bytes| bytes.len() > 1)
+    }
+}
+
+pub fn decode(bytes: &[u8], now: Now) -> Result<Vec<Effect>, Corrupt> {
+    let mut r = Reader::new(bytes, now);
+    if r.byte()? != VERSION {
+        return Err(Corrupt("effects of an unknown version"));
+    }
+    let mut effects = Vec::new();
+    while !r.is_empty() {
+        effects.push(read(&mut r)?);
+    }
+    Ok(effects)
+}
+
+fn write(w: &mut Writer, effect: &Effect) {
+    match effect {
+        Effect::Began(e) => {
+            w.byte(tag::BEGAN);
+            write_gen(w, e.gen);
+            w.number(e.floor);
+            w.number(e.event_n);
+            w.moment(e.at);
+            w.option(e.recovery, |w, recovery| {
+                w.moment(recovery.at);
+                w.option(recovery.grace_ms, Writer::number);
+            });
+        }
+        Effect::Opened(e) => {
+            w.byte(tag::OPENED);
+            w.id(&e.session);
+            w.id(&e.user);
+            w.id(&e.device);
+            w.number(e.epoch);
+            w.number(e.ttl_ms);
+            w.moment(e.deadline);
+            w.number(e.at);
+            w.option(e.until, Writer::moment);
+            w.option(e.token.as_ref(), Writer::fixed);
+            w.option(e.meta.as_deref(), Writer::bytes);
+            w.option(e.replaced.as_ref(), Writer::id);
+        }
+        Effect::Renewed(session, e) => write_renewed(w, session.as_bytes(), e),
+        Effect::Lingered(e) => {
+            w.byte(tag::LINGERED);
+            w.id(&e.session);
+            w.number(e.epoch);
+            w.moment(e.deadline);
+            w.number(e.span_ms);
+        }
+        Effect::Ended(e) => {
+            w.byte(tag::ENDED);
+            w.id(&e.session);
+            w.number(e.epoch);
+            w.byte(e.reason as u8);
+            w.number(e.at);
+            w.moment(e.tombstone_until);
+            w.option(e.replaced_by, Writer::number);
+            w.option(e.closing, |w, closing| {
+                w.number(closing.seq);
+                w.option(closing.observed_at, Writer::number);
+                w.number(closing.at);
+            });
+        }
+        Effect::Forgot(e) => {
+            w.byte(tag::FORGOT);
+            w.number(e.sessions.len() as u64);
+            for session in &e.sessions {
+                w.id(session);
+            }
+        }
+        Effect::PolicySet(e) => {
+            w.byte(tag::POLICY_SET);
+            w.moment(e.at);
+            w.number(e.values.len() as u64);
+            for (setting, value) in &e.values {
+                w.byte(setting.code());
+                w.option(*value, write_value);
+            }
+        }
+        Effect::Noted(e) => {
+            w.byte(tag::NOTED);
+            w.number(e.event_n);
+            w.number(e.events_lost);
+            w.number(e.at);
+        }
+    }
+}
+
+fn write_renewed(w: &mut Writer, session: &[u8], e: &Renewed) {
+    w.byte(tag::RENEWED);
+    w.bytes(session);
+    w.number(e.epoch);
+    w.number(e.seq);
+    w.number(e.at);
+    w.moment(e.deadline);
+    match e.motion {
+        Motion::Renewed => w.byte(0),
+        Motion::Unmoved => w.byte(1),
+        Motion::Shortened(span_ms) => {
+            w.byte(2);
+            w.number(span_ms);
+        }
+    }
+    w.option(e.report.as_deref(), |w, report| {
+        w.option(report.signal, |w, signal| w.byte(signal as u8));
+        w.option(report.ttl_ms, Writer::number);
+        w.option(report.observed_at, Writer::number);
+        w.option(report.meta.as_deref(), Writer::bytes);
+    });
+}
+
+fn read(r: &mut Reader) -> Result<Effect, Corrupt> {
+    Ok(match r.byte()? {
+        tag::BEGAN => Effect::Began(Began {
+            gen: read_gen(r)?,
+            floor: r.number()?,
+            event_n: r.number()?,
+            at: r.moment()?,
+            recovery: r.option(|r| Ok(Recovery { at: r.moment()?, grace_ms: r.option(Reader::number)? }))?,
+        }),
+        tag::OPENED => Effect::Opened(Box::new(Opened {
+            session: r.id()?,
+            user: r.id()?,
+            device: r.id()?,
+            epoch: r.number()?,
+            ttl_ms: r.number()?,
+            deadline: r.moment()?,
+            at: r.number()?,
+            until: r.option(Reader::moment)?,
+            token: r.option(Reader::fixed)?,
+            meta: r.option(Reader::bytes)?.map(Into::into),
+            replaced: r.option(Reader::id)?,
+        })),
+        tag::RENEWED => Effect::Renewed(r.id()?, read_renewed(r)?),
+        tag::LINGERED => Effect::Lingered(Lingered {
+            session: r.id()?,
+            epoch: r.number()?,
+            deadline: r.moment()?,
+            span_ms: r.number()?,
+        }),
+        tag::ENDED => Effect::Ended(Ended {
+            session: r.id()?,
+            epoch: r.number()?,
+            reason: Reason::from_code(r.byte()?).ok_or(Corrupt("an unknown reason"))?,
+            at: r.number()?,
+            tombstone_until: r.moment()?,
+            replaced_by: r.option(Reader::number)?,
+            closing: r.option(|r| {
+                Ok(Closing { seq: r.number()?, observed_at: r.option(Reader::number)?, at: r.number()? })
+            })?,
+        }),
+        tag::FORGOT => {
+            let count = r.number()?;
+            Effect::Forgot(Forgot { sessions: (0..count).map(|_| r.id()).collect::<Result<_, _>>()? })
+        }
+        tag::POLICY_SET => {
+            let (at, count) = (r.moment()?, r.number()?);
+            let values = (0..count).map(|_| Ok((read_setting(r)?, r.option(read_value)?)));
+            Effect::PolicySet(PolicySet { at, values: values.collect::<Result<_, _>>()? })
+        }
+        tag::NOTED => Effect::Noted(Noted { event_n: r.number()?, events_lost: r.number()?, at: r.number()? }),
+        _ => return Err(Corrupt("an unknown effect")),
+    })
+}
+
+fn read_renewed(r: &mut Reader) -> Result<Renewed, Corrupt> {
+    Ok(Renewed {
+        epoch: r.number()?,
+        seq: r.number()?,
+        at: r.number()?,
+        deadline: r.moment()?,
+        motion: match r.byte()? {
+            0 => Motion::Renewed,
+            1 => Motion::Unmoved,
+            2 => Motion::Shortened(r.number()?),
+            _ => return Err(Corrupt("an unknown motion")),
+        },
+        report: r.option(|r| {
+            Ok(Box::new(Report {
+                signal: r.option(read_signal)?,
+                ttl_ms: r.option(Reader::number)?,
+                observed_at: r.option(Reader::number)?,
+                meta: r.option(Reader::bytes)?.map(Into::into),
+            }))
+        })?,
+    })
+}
+
+pub(super) fn read_signal(r: &mut Reader) -> Result<Signal, Corrupt> {
+    Signal::from_code(r.byte()?).ok_or(Corrupt("an unknown signal"))
+}
+
+pub(super) fn write_gen(w: &mut Writer, gen: Gen) {
+    w.number(gen.ms);
+    w.fixed(&gen.random.to_be_bytes());
+}
+
+pub(super) fn read_gen(r: &mut Reader) -> Result<Gen, Corrupt> {
+    Ok(Gen { ms: r.number()?, random: u32::from_be_bytes(r.fixed()?) })
+}
+
+pub(super) fn read_setting(r: &mut Reader) -> Result<Setting, Corrupt> {
+    let setting = Setting::from_code(r.byte()?).filter(|s| s.per_room());
+    setting.ok_or(Corrupt("an unknown policy field"))
+}
+
+/// A setting's value; none that a room can have is negative.
+pub(super) fn write_value(w: &mut Writer, value: i64) {
+    w.number(u64::try_from(value).unwrap_or(0));
+}
+
+pub(super) fn read_value(r: &mut Reader) -> Result<i64, Corrupt> {
+    i64::try_from(r.number()?).map_err(|_| Corrupt("a setting is too large"))
+}

@@ -1,0 +1,159 @@
+//! What happened: past-tense facts with every decided value in them.
+//!
+//! A decision returns effects, `Room::apply` turns them into state, and their encoding is what replicas and the AOF
+//! get. Nothing in here depends on when or where it is applied (invariant 5).
+
+use std::fmt;
+
+use super::id::Id;
+use super::lease::{Reason, Signal};
+use super::policy::Setting;
+use super::token::TokenDigest;
+
+/// Id of a room's history: a new one begins when history may have been lost. Compared by its ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gen {
+    pub ms: u64,
+    pub random: u32,
+}
+
+impl fmt::Display for Gen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:08x}", self.ms, self.random)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    Began(Began),
+    Opened(Box<Opened>),
+    Renewed(Id, Renewed),
+    Lingered(Lingered),
+    Ended(Ended),
+    Forgot(Forgot),
+    PolicySet(PolicySet),
+    Noted(Noted),
+}
+
+/// A history began: the room is new, or was loaded, restored, promoted, moved or copied. It is drawn before the
+/// room's next write and travels with that (contract section 1, `gen`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Began {
+    pub gen: Gen,
+    pub floor: u64,
+    pub event_n: u64,
+    /// Monotonic.
+    pub at: u64,
+    pub recovery: Option<Recovery>,
+}
+
+/// After a load or promotion a lease has some time left again, since nobody could renew it meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// Monotonic: when the load or promotion happened.
+    pub at: u64,
+    /// `None`: each lease's own ttl.
+    pub grace_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Opened {
+    pub session: Id,
+    pub user: Id,
+    pub device: Id,
+    pub epoch: u64,
+    pub ttl_ms: u64,
+    /// Monotonic.
+    pub deadline: u64,
+    /// Unix ms; also the first heartbeat.
+    pub at: u64,
+    /// Monotonic.
+    pub until: Option<u64>,
+    pub token: Option<TokenDigest>,
+    pub meta: Option<Box<[u8]>>,
+    pub replaced: Option<Id>,
+}
+
+/// An accepted heartbeat.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Renewed {
+    pub epoch: u64,
+    pub seq: u64,
+    /// Unix ms.
+    pub at: u64,
+    /// Monotonic.
+    pub deadline: u64,
+    pub motion: Motion,
+    pub report: Option<Box<Report>>,
+}
+
+/// What a heartbeat did to the deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Motion {
+    Renewed,
+    /// With the ms left from there.
+    Shortened(u64),
+    Unmoved,
+}
+
+/// What a session told about itself besides being alive.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    pub signal: Option<Signal>,
+    pub ttl_ms: Option<u64>,
+    pub observed_at: Option<u64>,
+    pub meta: Option<Box<[u8]>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lingered {
+    pub session: Id,
+    pub epoch: u64,
+    /// Monotonic.
+    pub deadline: u64,
+    pub span_ms: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    pub session: Id,
+    pub epoch: u64,
+    pub reason: Reason,
+    /// Unix ms.
+    pub at: u64,
+    /// Monotonic: the session is remembered until then.
+    pub tombstone_until: u64,
+    pub replaced_by: Option<u64>,
+    pub closing: Option<Closing>,
+}
+
+/// The last heartbeat of a session that reported `closed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closing {
+    pub seq: u64,
+    pub observed_at: Option<u64>,
+    pub at: u64,
+}
+
+/// Tombstones whose window is over; the floor rises to their epochs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forgot {
+    pub sessions: Vec<Id>,
+}
+
+/// `None` follows the node's setting again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicySet {
+    pub values: Vec<(Setting, Option<i64>)>,
+    /// Monotonic.
+    pub at: u64,
+}
+
+/// Where the room's event counter stands after the step, and how many events no stream could take so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noted {
+    pub event_n: u64,
+    pub events_lost: u64,
+    /// Unix ms of the last event: `at` never decreases within a stream.
+    pub at: u64,
+}

@@ -1,0 +1,195 @@
+//! Why a command is refused. Each code is an instruction to the caller (contract section 5); the text after the
+//! colon is for people and never repeats an argument (invariant 10).
+
+use std::fmt;
+
+/// A refusal has no effect at all (invariant 8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Bad syntax or a value out of range.
+    Bad(&'static str),
+    /// Redis's own: the key holds something else.
+    WrongType,
+    /// Redis's own: this node may not decide.
+    ReadOnly,
+    /// Redis's own: memory is exhausted.
+    OutOfMemory,
+    Stale(Stale),
+    Denied(Denied),
+    /// The holder has a live lease for so many ms.
+    Held(u64),
+    Conflict(Conflict),
+    Limit(Limit),
+    /// The event stream cannot take the event.
+    LogState,
+    /// The room's slot is on its way to another node.
+    TryAgain,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stale {
+    Unknown,
+    Expired,
+    Left,
+    Kicked,
+    Revoked,
+    /// With the holder's highest epoch.
+    Superseded(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    Token,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    Session,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    Leases,
+    Id,
+    Meta,
+    Items,
+    Exhausted,
+}
+
+impl Stale {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Expired => "expired",
+            Self::Left => "left",
+            Self::Kicked => "kicked",
+            Self::Revoked => "revoked",
+            Self::Superseded(_) => "superseded",
+        }
+    }
+}
+
+impl Denied {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+        }
+    }
+}
+
+impl Conflict {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+        }
+    }
+}
+
+impl Limit {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Leases => "leases",
+            Self::Id => "id",
+            Self::Meta => "meta",
+            Self::Items => "items",
+            Self::Exhausted => "exhausted",
+        }
+    }
+}
+
+impl Refusal {
+    /// What session commands answer where there is no such room or session.
+    pub const UNKNOWN_SESSION: Self = Self::Stale(Stale::Unknown);
+
+    /// The first word of the error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Bad(_) => "ERR",
+            Self::WrongType => "WRONGTYPE",
+            Self::ReadOnly => "READONLY",
+            Self::OutOfMemory => "OOM",
+            Self::Stale(_) => "STALE",
+            Self::Denied(_) => "DENIED",
+            Self::Held(_) => "HELD",
+            Self::Conflict(_) => "CONFLICT",
+            Self::Limit(_) => "LIMIT",
+            Self::LogState => "LOGSTATE",
+            Self::TryAgain => "TRYAGAIN",
+        }
+    }
+
+    /// The second word of the error, where the code has one.
+    pub fn word(&self) -> Option<&'static str> {
+        match self {
+            Self::Stale(s) => Some(s.word()),
+            Self::Denied(d) => Some(d.word()),
+            Self::Conflict(c) => Some(c.word()),
+            Self::Limit(l) => Some(l.word()),
+            _ => None,
+        }
+    }
+
+    fn number(&self) -> Option<u64> {
+        match self {
+            Self::Stale(Stale::Superseded(epoch)) => Some(*epoch),
+            Self::Held(ms) => Some(*ms),
+            _ => None,
+        }
+    }
+
+    fn sentence(&self) -> &'static str {
+        match self {
+            Self::Bad(text) => text,
+            Self::WrongType => "Operation against a key holding the wrong kind of value",
+            Self::ReadOnly => "You can't write against a read only replica.",
+            Self::OutOfMemory => "command not allowed when used memory > 'maxmemory'.",
+            Self::Stale(Stale::Unknown) => "the room knows no such session and epoch; open a new one",
+            Self::Stale(Stale::Expired) => "the lease ran out; open a new session",
+            Self::Stale(Stale::Left) => "the session has left",
+            Self::Stale(Stale::Kicked) => "the session was kicked",
+            Self::Stale(Stale::Revoked) => "the session ended when access was revoked",
+            Self::Stale(Stale::Superseded(_)) => "a newer session of this holder took over at that epoch",
+            Self::Denied(Denied::Token) => "a token is needed, or it is not the right one",
+            Self::Held(_) => "the holder has a live lease for so many ms",
+            Self::Conflict(Conflict::Session) => "this session id belongs to another holder",
+            Self::Limit(Limit::Leases) => "the room has all the leases it may have",
+            Self::Limit(Limit::Id) => "an id is longer than max-id-bytes",
+            Self::Limit(Limit::Meta) => "the meta is longer than max-meta-bytes",
+            Self::Limit(Limit::Items) => "more than 1024 items",
+            Self::Limit(Limit::Exhausted) => "a counter of this room is at its end",
+            Self::LogState => "the event stream is not what the room wrote; rename it away and the room goes on",
+            Self::TryAgain => "the slot is moving",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    /// `<CODE>[ <word>][ <number>]: sentence`; Redis's own codes are written as Redis does, without the colon.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())?;
+        if matches!(self, Self::Bad(_) | Self::WrongType | Self::ReadOnly | Self::OutOfMemory) {
+            return write!(f, " {}", self.sentence());
+        }
+        if let Some(word) = self.word() {
+            write!(f, " {word}")?;
+        }
+        if let Some(number) = self.number() {
+            write!(f, " {number}")?;
+        }
+        write!(f, ": {}", self.sentence())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_follow_section_5() {
+        let text = |r: Refusal| r.to_string();
+        assert!(text(Refusal::Stale(Stale::Superseded(7))).starts_with("STALE superseded 7: "));
+        assert!(text(Refusal::Held(12000)).starts_with("HELD 12000: "));
+        assert!(text(Refusal::LogState).starts_with("LOGSTATE: "));
+        assert_eq!(text(Refusal::Bad("syntax error")), "ERR syntax error");
+    }
+}

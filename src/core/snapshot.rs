@@ -1,0 +1,328 @@
+//! A whole room as bytes: what RDB, DUMP, COPY and a rewritten AOF hold.
+//!
+//! A snapshot is a header and as many chunks of records as it says. Version 101 is the first; a golden file keeps it
+//! readable for good. Times are absolute unix ms.
+//!
+//! Everything read is checked, also against the rest of the room: bytes that decode but describe an impossible room
+//! (two live leases of one holder, an epoch above the highest ever given) are refused as a whole.
+
+use super::codec::{read_gen, read_setting, read_signal, read_value, write_gen, write_value};
+use super::effect::Gen;
+use super::id::{Id, SessionKey, DEFAULT_DEVICE};
+use super::lease::{Extras, Lease, Phase, Reason};
+use super::room::Room;
+use super::time::{Ms48, Now, MAX};
+use super::users::NONE;
+use super::wire::{Corrupt, Reader, Writer};
+
+/// Apart from the versions of effects, since both travel by `LEASE.APPLY`.
+const VERSION: u8 = 101;
+/// Records in a chunk: small enough that none is ever a burden, large enough that a big room has few.
+const CHUNK: usize = 512;
+
+/// The header, then the chunks.
+pub fn parts(room: &Room, now: Now) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let slots: Vec<u32> = room.leases.iter().map(|(slot, _)| slot).collect();
+    let chunks = slots.len().div_ceil(CHUNK);
+    let chunk = move |i: usize| {
+        let first = i.saturating_mul(CHUNK);
+        let of_chunk = slots.get(first..slots.len().min(first.saturating_add(CHUNK)));
+        let mut w = Writer::new(now);
+        w.byte(VERSION);
+        w.byte(kind::RECORDS);
+        for slot in of_chunk.unwrap_or_default() {
+            if let Some(lease) = room.leases.get(*slot) {
+                write_record(&mut w, room, *slot, lease);
+            }
+        }
+        w.into_bytes()
+    };
+    std::iter::once(header(room, chunks as u64, now)).chain((0..chunks).map(chunk))
+}
+
+mod kind {
+    pub const HEADER: u8 = 1;
+    pub const RECORDS: u8 = 2;
+}
+
+fn header(room: &Room, chunks: u64, now: Now) -> Vec<u8> {
+    let mut w = Writer::new(now);
+    w.byte(VERSION);
+    w.byte(kind::HEADER);
+    w.number(chunks);
+    write_gen(&mut w, room.gen);
+    for number in [room.floor, room.highest, room.event_n, room.events_lost, room.last_at] {
+        w.number(number);
+    }
+    w.moment(room.busy_until);
+    w.number(room.next_order.into());
+    w.number(room.own.iter().len() as u64);
+    for (setting, value) in room.own.iter() {
+        w.byte(setting.code());
+        write_value(&mut w, value);
+    }
+    w.into_bytes()
+}
+
+/// Whether these bytes are a part of a snapshot, rather than effects.
+pub fn is_part(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&VERSION)
+}
+
+/// Whether they are the part that begins one.
+pub fn is_header(bytes: &[u8]) -> bool {
+    is_part(bytes) && bytes.get(1) == Some(&kind::HEADER)
+}
+
+/// A room being read back, part by part.
+#[derive(Default)]
+pub struct Loading {
+    room: Room,
+    /// Chunks still to come; `None` before the header.
+    missing: Option<u64>,
+}
+
+impl Loading {
+    /// A room whose remaining chunks come as separate commands of a rewritten AOF.
+    pub fn resume(room: Room) -> Self {
+        Self { room, missing: Some(u64::MAX) }
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.missing == Some(0)
+    }
+
+    pub fn into_room(self) -> Room {
+        self.room
+    }
+
+    pub fn part(&mut self, bytes: &[u8], now: Now) -> Result<(), Corrupt> {
+        let mut r = Reader::new(bytes, now);
+        if r.byte()? != VERSION {
+            return Err(Corrupt("a snapshot of an unknown version"));
+        }
+        match (r.byte()?, self.missing) {
+            (kind::HEADER, None) => self.read_header(&mut r)?,
+            (kind::RECORDS, Some(missing)) => {
+                self.missing = Some(missing.checked_sub(1).ok_or(Corrupt("more parts than announced"))?);
+                while !r.is_empty() {
+                    self.read_record(&mut r)?;
+                }
+            }
+            _ => return Err(Corrupt("parts out of order")),
+        }
+        if r.is_empty() {
+            Ok(())
+        } else {
+            Err(Corrupt("bytes after its end"))
+        }
+    }
+
+    fn read_header(&mut self, r: &mut Reader) -> Result<(), Corrupt> {
+        self.missing = Some(r.number()?);
+        let room = &mut self.room;
+        room.gen = read_gen(r)?;
+        room.floor = r.number()?;
+        room.highest = r.number()?;
+        room.event_n = r.number()?;
+        room.events_lost = r.number()?;
+        room.last_at = r.number()?;
+        room.busy_until = r.moment()?;
+        room.next_order = u32::try_from(r.number()?).map_err(|_| Corrupt("an order is too large"))?;
+        for _ in 0..r.number()? {
+            let (setting, value) = (read_setting(r)?, read_value(r)?);
+            if !setting.allows(value) {
+                return Err(Corrupt("a policy value out of range"));
+            }
+            room.own.set(setting, value);
+        }
+        Ok(())
+    }
+
+    fn read_record(&mut self, r: &mut Reader) -> Result<(), Corrupt> {
+        let record = Record::read(r)?;
+        let room = &mut self.room;
+        let lease = &record.lease;
+        if lease.epoch == 0 || lease.epoch > room.highest || record.holder_epoch > room.highest {
+            return Err(Corrupt("an epoch the room never gave"));
+        }
+        if room.slot_of(record.session.as_bytes()).is_some() {
+            return Err(Corrupt("one session twice"));
+        }
+        let holder =
+            room.users.find(record.user.as_bytes()).and_then(|u| room.users.holder(u, record.device.as_bytes()));
+        if let Some(holder) = holder {
+            let newest = Some(holder.newest).filter(|slot| *slot != NONE).and_then(|slot| room.leases.get(slot));
+            let newer = newest.is_some_and(|l| l.epoch < lease.epoch);
+            let clash = newest.is_some_and(|l| l.epoch == lease.epoch || (newer && l.ended().is_none()));
+            if clash || (!newer && lease.ended().is_none()) {
+                return Err(Corrupt("two leases of one holder"));
+            }
+        }
+        let slot = room.add(
+            record.session.as_bytes(),
+            record.user.as_bytes(),
+            record.lease,
+            record.extras,
+            record.remembered_until,
+        );
+        if let Some(user) = room.leases.get(slot).map(|l| l.user) {
+            room.users.raise_epoch(user, record.device.as_bytes(), record.holder_epoch);
+        }
+        Ok(())
+    }
+}
+
+struct Record {
+    session: Id,
+    user: Id,
+    device: Id,
+    holder_epoch: u64,
+    lease: Lease,
+    extras: Extras,
+    remembered_until: u64,
+}
+
+fn phase_code(phase: Phase) -> u8 {
+    match phase {
+        Phase::Active => 0,
+        Phase::Shortened => 10,
+        Phase::Lingering => 11,
+        Phase::Ended(reason) => reason as u8,
+    }
+}
+
+fn read_phase(r: &mut Reader) -> Result<Phase, Corrupt> {
+    Ok(match r.byte()? {
+        0 => Phase::Active,
+        10 => Phase::Shortened,
+        11 => Phase::Lingering,
+        code => Phase::Ended(Reason::from_code(code).ok_or(Corrupt("an unknown phase"))?),
+    })
+}
+
+fn write_record(w: &mut Writer, room: &Room, slot: u32, lease: &Lease) {
+    let device = room.device_of(slot, lease);
+    let holder = room.users.holder(lease.user, device).map_or(lease.epoch, |h| h.epoch);
+    w.id(&room.session_id(slot, lease));
+    w.bytes(room.user_of(lease));
+    w.bytes(device);
+    w.number(lease.epoch);
+    w.number(holder.saturating_sub(lease.epoch));
+    w.number(lease.seq);
+    w.number(lease.opened_at.get());
+    w.number(lease.heartbeat_at.get());
+    w.number(room.ttl_of(slot, lease));
+    w.number(lease.order.into());
+    w.option(lease.signal, |w, signal| w.byte(signal as u8));
+    w.byte(phase_code(lease.phase));
+    match lease.deadline() {
+        Some(deadline) => w.moment(deadline),
+        None => {
+            w.number(lease.end);
+            w.moment(room.tombstones.bound(lease.place).unwrap_or_default());
+        }
+    }
+    w.option(room.extras_of(slot, lease), |w, extras| {
+        w.option(extras.until, Writer::moment);
+        w.option(extras.token.as_ref(), Writer::fixed);
+        w.option(extras.meta.as_deref(), Writer::bytes);
+        w.option(extras.observed_at, Writer::number);
+        w.option(extras.replaced.as_ref(), Writer::id);
+        w.option(extras.replaced_by, Writer::number);
+        w.option(extras.span_ms, Writer::number);
+    });
+}
+
+impl Record {
+    fn read(r: &mut Reader) -> Result<Self, Corrupt> {
+        let (session, user, device) = (r.id()?, r.id()?, r.id()?);
+        let epoch = r.number()?;
+        let holder_epoch =
+            epoch.checked_add(r.number()?).filter(|e| *e <= MAX).ok_or(Corrupt("an epoch is too large"))?;
+        let (seq, opened_at, heartbeat_at) = (r.number()?, r.number()?, r.number()?);
+        let ttl_ms = r.number()?;
+        let order = u32::try_from(r.number()?).map_err(|_| Corrupt("an order is too large"))?;
+        let signal = r.option(read_signal)?;
+        let phase = read_phase(r)?;
+        let (end, remembered_until) = match phase {
+            Phase::Ended(_) => (r.number()?, r.moment()?),
+            _ => (r.moment()?, 0),
+        };
+        let short_ttl = u32::try_from(ttl_ms).ok().filter(|ttl| *ttl != u32::MAX);
+        let extras = r.option(|r| {
+            Ok(Extras {
+                until: r.option(Reader::moment)?,
+                token: r.option(Reader::fixed)?,
+                meta: r.option(Reader::bytes)?.map(Into::into),
+                observed_at: r.option(Reader::number)?,
+                replaced: r.option(Reader::id)?,
+                replaced_by: r.option(Reader::number)?,
+                span_ms: r.option(Reader::number)?,
+                ..Extras::default()
+            })
+        })?;
+        let extras = Extras {
+            device: (device.as_bytes() != DEFAULT_DEVICE).then(|| device.clone()),
+            long_ttl_ms: short_ttl.is_none().then_some(ttl_ms),
+            ..extras.unwrap_or_default()
+        };
+        let lease = Lease {
+            epoch,
+            seq,
+            end,
+            opened_at: Ms48::new(opened_at),
+            heartbeat_at: Ms48::new(heartbeat_at),
+            ttl_ms: short_ttl.unwrap_or(u32::MAX),
+            order,
+            user: 0,
+            place: 0,
+            session: SessionKey::Long,
+            signal,
+            phase,
+            has_extras: false,
+        };
+        Ok(Self { session, user, device, holder_epoch, lease, extras, remembered_until })
+    }
+}
+
+/// Where a room's digest goes: state that two nodes with the same history share. Deadlines and heartbeat times are
+/// not part of it, nor is a history that no write has carried yet.
+pub trait Digest {
+    fn bytes(&mut self, bytes: &[u8]);
+    fn number(&mut self, number: u64);
+    /// Ends an item; items count whatever their order.
+    fn end_item(&mut self);
+}
+
+pub fn digest(room: &Room, out: &mut impl Digest) {
+    let Gen { ms, random } = room.gen;
+    for number in [ms, random.into(), room.floor, room.highest, room.event_n, room.events_lost] {
+        out.number(number);
+    }
+    for (setting, value) in room.own.iter() {
+        out.number(setting.code().into());
+        out.number(u64::try_from(value).unwrap_or(0));
+    }
+    out.end_item();
+    for (slot, lease) in room.leases.iter() {
+        out.bytes(room.session_id(slot, lease).as_bytes());
+        out.bytes(room.user_of(lease));
+        out.bytes(room.device_of(slot, lease));
+        let ended_at = lease.ended().map_or(0, |_| lease.end);
+        let codes = [lease.signal.map_or(0, |s| s as u8), phase_code(lease.phase)];
+        for number in [lease.epoch, lease.seq, lease.opened_at.get(), room.ttl_of(slot, lease), ended_at] {
+            out.number(number);
+        }
+        out.bytes(&codes);
+        if let Some(e) = room.extras_of(slot, lease) {
+            for number in [e.observed_at, e.replaced_by] {
+                out.number(number.map_or(0, |n| n.saturating_add(1)));
+            }
+            out.bytes(e.token.as_ref().map_or(&[][..], |t| &t[..]));
+            out.bytes(e.meta.as_deref().unwrap_or_default());
+            out.bytes(e.replaced.as_ref().map_or(&[][..], Id::as_bytes));
+        }
+        out.end_item();
+    }
+}

@@ -1,0 +1,262 @@
+//! Users and their holders.
+//!
+//! A holder is a `(user, device)` pair. It stands here while it has a record: a live lease or a tombstone. Most users
+//! have one holder, on the default device, and take 48 bytes; others get a map.
+//!
+//! Rules
+//! 1. A holder's epoch is the highest it was given; it outlives the lease, and the room's floor outlives the holder.
+//! 2. Only a holder's newest record can be unended.
+
+use std::hash::BuildHasher;
+use std::num::NonZeroU32;
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+
+use super::id::{Id, DEFAULT_DEVICE};
+use super::slab::{tighten_index, Slab};
+
+/// No slot.
+pub const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Holder {
+    /// The highest epoch given to this holder.
+    pub epoch: u64,
+    /// Slot of its newest record, or [`NONE`] once that is forgotten.
+    pub newest: u32,
+    records: NonZeroU32,
+}
+
+#[derive(Clone, Debug)]
+enum Holders {
+    /// The default device alone.
+    Sole(Holder),
+    Many(Box<HashMap<Id, Holder>>),
+}
+
+#[derive(Clone, Debug)]
+pub struct User {
+    pub id: Id,
+    /// Leases opened and not removed, overdue ones included.
+    pub leases: u32,
+    holders: Holders,
+}
+
+#[derive(Clone, Default)]
+pub struct Users {
+    slots: Slab<User>,
+    by_id: HashTable<u32>,
+    /// Users with a lease.
+    present: u32,
+    hasher: DefaultHashBuilder,
+}
+
+impl Users {
+    pub fn get(&self, user: u32) -> Option<&User> {
+        self.slots.get(user)
+    }
+
+    pub fn find(&self, id: &[u8]) -> Option<u32> {
+        let same = |slot: &u32| self.get(*slot).is_some_and(|u| u.id.as_bytes() == id);
+        self.by_id.find(self.hasher.hash_one(id), same).copied()
+    }
+
+    /// Users with at least one lease that nothing has removed.
+    pub fn present(&self) -> u32 {
+        self.present
+    }
+
+    pub fn holder(&self, user: u32, device: &[u8]) -> Option<Holder> {
+        match &self.get(user)?.holders {
+            Holders::Sole(holder) => (device == DEFAULT_DEVICE).then_some(*holder),
+            Holders::Many(holders) => holders.get(device).copied(),
+        }
+    }
+
+    /// The newest records of all of a user's holders.
+    pub fn newest_of(&self, user: u32) -> Vec<u32> {
+        match self.get(user).map(|u| &u.holders) {
+            None => Vec::new(),
+            Some(Holders::Sole(holder)) => vec![holder.newest],
+            Some(Holders::Many(holders)) => holders.values().map(|h| h.newest).collect(),
+        }
+    }
+
+    /// A record of this holder enters the room at `slot`; returns the user's slot.
+    pub fn enter(&mut self, id: &[u8], device: &[u8], epoch: u64, slot: u32, unended: bool) -> u32 {
+        let user = match self.find(id) {
+            Some(user) => {
+                if let Some(entry) = self.slots.get_mut(user) {
+                    entry.holders.enter(device, epoch, slot);
+                }
+                user
+            }
+            None => self.add(User { id: Id::new(id), leases: 0, holders: Holders::first(device, epoch, slot) }),
+        };
+        if let (true, Some(entry)) = (unended, self.slots.get_mut(user)) {
+            entry.leases = entry.leases.saturating_add(1);
+            self.present = self.present.saturating_add(u32::from(entry.leases == 1));
+        }
+        user
+    }
+
+    /// One of the user's leases has ended; its record stays.
+    pub fn end(&mut self, user: u32) {
+        let Some(entry) = self.slots.get_mut(user) else { return };
+        entry.leases = entry.leases.saturating_sub(1);
+        self.present = self.present.saturating_sub(u32::from(entry.leases == 0));
+    }
+
+    /// A holder's epoch as it was saved; it may be above what its remaining records tell.
+    pub fn raise_epoch(&mut self, user: u32, device: &[u8], epoch: u64) {
+        let Some(entry) = self.slots.get_mut(user) else { return };
+        let holder = match &mut entry.holders {
+            Holders::Sole(holder) => Some(holder),
+            Holders::Many(holders) => holders.get_mut(device),
+        };
+        if let Some(holder) = holder {
+            holder.epoch = holder.epoch.max(epoch);
+        }
+    }
+
+    /// The record at `slot`, an ended lease, is forgotten.
+    pub fn forget(&mut self, user: u32, device: &[u8], slot: u32) {
+        let Some(entry) = self.slots.get_mut(user) else { return };
+        let gone = match &mut entry.holders {
+            Holders::Sole(holder) => holder.forget(slot),
+            Holders::Many(holders) => {
+                if holders.get_mut(device).is_some_and(|h| h.forget(slot)) {
+                    holders.remove(device);
+                }
+                if holders.len() < holders.capacity() / 8 {
+                    holders.shrink_to_fit();
+                }
+                holders.is_empty()
+            }
+        };
+        if gone {
+            self.remove(user);
+        }
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let maps = self.slots.iter().map(|(_, u)| {
+            let map = match &u.holders {
+                Holders::Sole(_) => 0,
+                Holders::Many(h) => h.allocation_size().saturating_add(size_of::<HashMap<Id, Holder>>()),
+            };
+            u.id.heap_bytes().saturating_add(map)
+        });
+        let index = self.slots.heap_bytes().saturating_add(self.by_id.allocation_size());
+        maps.fold(index, usize::saturating_add)
+    }
+
+    fn add(&mut self, user: User) -> u32 {
+        let hash = self.hasher.hash_one(user.id.as_bytes());
+        let slot = self.slots.insert(user);
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        self.by_id.insert_unique(hash, slot, |slot| hash_of(slots, hasher, *slot));
+        slot
+    }
+
+    fn remove(&mut self, user: u32) {
+        let Some(entry) = self.slots.remove(user) else { return };
+        let hash = self.hasher.hash_one(entry.id.as_bytes());
+        if let Ok(found) = self.by_id.find_entry(hash, |slot| *slot == user) {
+            found.remove();
+        }
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        tighten_index(&mut self.by_id, |slot| hash_of(slots, hasher, *slot));
+    }
+}
+
+fn hash_of(slots: &Slab<User>, hasher: &DefaultHashBuilder, slot: u32) -> u64 {
+    slots.get(slot).map_or(0, |u| hasher.hash_one(u.id.as_bytes()))
+}
+
+impl Holders {
+    fn first(device: &[u8], epoch: u64, slot: u32) -> Self {
+        let holder = Holder::first(epoch, slot);
+        if device == DEFAULT_DEVICE {
+            Self::Sole(holder)
+        } else {
+            Self::Many(Box::new(HashMap::from_iter([(Id::new(device), holder)])))
+        }
+    }
+
+    fn enter(&mut self, device: &[u8], epoch: u64, slot: u32) {
+        if let (Self::Sole(holder), false) = (&*self, device == DEFAULT_DEVICE) {
+            let sole = (Id::new(DEFAULT_DEVICE), *holder);
+            *self = Self::Many(Box::new(HashMap::from_iter([sole])));
+        }
+        match self {
+            Self::Sole(holder) => holder.enter(epoch, slot),
+            Self::Many(holders) => {
+                let holder = holders.entry_ref(device);
+                holder.and_modify(|h| h.enter(epoch, slot)).or_insert_with(|| Holder::first(epoch, slot));
+            }
+        }
+    }
+}
+
+impl Holder {
+    fn first(epoch: u64, slot: u32) -> Self {
+        Self { epoch, newest: slot, records: NonZeroU32::MIN }
+    }
+
+    fn enter(&mut self, epoch: u64, slot: u32) {
+        self.records = self.records.saturating_add(1);
+        if epoch > self.epoch {
+            self.epoch = epoch;
+            self.newest = slot;
+        }
+    }
+
+    /// Returns whether that was its last record.
+    fn forget(&mut self, slot: u32) -> bool {
+        if self.newest == slot {
+            self.newest = NONE;
+        }
+        match NonZeroU32::new(self.records.get().saturating_sub(1)) {
+            Some(records) => {
+                self.records = records;
+                false
+            }
+            None => true,
+        }
+    }
+}
+
+impl From<&[u8]> for Id {
+    fn from(bytes: &[u8]) -> Self {
+        Self::new(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_user_takes_48_bytes() {
+        assert_eq!((size_of::<User>(), size_of::<Option<User>>()), (48, 48));
+    }
+
+    #[test]
+    fn a_holder_lives_as_long_as_its_records() {
+        let mut users = Users::default();
+        let u = users.enter(b"u", b"default", 1, 10, true);
+        assert_eq!(users.enter(b"u", b"tab", 1, 11, true), u);
+        users.end(u);
+        assert_eq!(users.enter(b"u", b"default", 2, 12, true), u);
+        assert_eq!((users.present(), users.get(u).map(|u| u.leases)), (1, Some(2)));
+        assert_eq!(users.holder(u, b"default").map(|h| (h.epoch, h.newest)), Some((2, 12)));
+        users.forget(u, b"default", 10);
+        users.end(u);
+        users.forget(u, b"default", 12);
+        assert!(users.holder(u, b"default").is_none());
+        users.end(u);
+        users.forget(u, b"tab", 11);
+        assert_eq!((users.find(b"u"), users.present()), (None, 0));
+    }
+}

@@ -1,0 +1,179 @@
+//! Commands the module runs on the server, and commands it sends to replicas and the AOF.
+
+use std::ffi::{c_int, CStr};
+
+use redis_module::raw::{self, RedisModuleCallReply, RedisModuleString};
+
+use super::api::{api, Ctx};
+use super::strings::{literal, OwnedStr, Str};
+
+/// The arguments of a command after its name.
+#[derive(Default)]
+pub struct Words(Vec<OwnedStr>);
+
+impl Words {
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self(Vec::with_capacity(capacity))
+    }
+
+    pub fn of(words: &[&[u8]]) -> Self {
+        Self(words.iter().map(|word| OwnedStr::new(word)).collect())
+    }
+
+    pub fn bytes(&mut self, word: &[u8]) -> &mut Self {
+        self.push(OwnedStr::new(word))
+    }
+
+    pub fn number(&mut self, number: u64) -> &mut Self {
+        self.push(OwnedStr::number(number))
+    }
+
+    /// A word of the program's own, such as an option or a field name; its string is made once and shared.
+    pub fn literal(&mut self, word: &'static str) -> &mut Self {
+        self.push(literal(word))
+    }
+
+    /// An argument the server lent, without copying it.
+    pub fn lent(&mut self, word: Str<'_>) -> &mut Self {
+        self.push(OwnedStr::retain(word))
+    }
+
+    fn push(&mut self, word: OwnedStr) -> &mut Self {
+        self.0.push(word);
+        self
+    }
+
+    /// As the server takes a vector; an [`OwnedStr`] is nothing but the pointer.
+    fn vector(&self) -> (*const *mut RedisModuleString, usize) {
+        (self.0.as_ptr().cast(), self.0.len())
+    }
+}
+
+/// Runs a command whose effect the caller replicates, if there is one.
+pub fn call(ctx: Ctx, command: &CStr, words: &Words) -> Answer {
+    run(ctx, command, c"v", words)
+}
+
+/// Runs a command and sends it to replicas and the AOF as well.
+pub fn call_replicated(ctx: Ctx, command: &CStr, words: &Words) -> Answer {
+    run(ctx, command, c"!v", words)
+}
+
+fn run(ctx: Ctx, command: &CStr, format: &CStr, words: &Words) -> Answer {
+    let (argv, argc) = words.vector();
+    // SAFETY: the format announces one vector of live strings; the server takes references of its own.
+    let reply = unsafe {
+        *libc::__errno_location() = 0;
+        api!(RedisModule_Call)(ctx.as_ptr(), command.as_ptr(), format.as_ptr(), argv, argc)
+    };
+    if reply.is_null() {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        return Answer { reply, errno };
+    }
+    Answer { reply, errno: 0 }
+}
+
+/// Sends a command to replicas and the AOF. Never together with [`Ctx::replicate_verbatim`].
+pub fn replicate(ctx: Ctx, command: &CStr, words: &Words) {
+    let (argv, argc) = words.vector();
+    // SAFETY: as in `run`.
+    unsafe {
+        api!(RedisModule_Replicate)(ctx.as_ptr(), command.as_ptr(), c"v".as_ptr(), argv, argc);
+    }
+}
+
+/// What a command answered.
+pub struct Answer {
+    reply: *mut RedisModuleCallReply,
+    errno: c_int,
+}
+
+/// The shapes of answers the module reads.
+pub enum Shape<'a> {
+    /// The server did not run the command; in a cluster `EPERM` says that a key is not here.
+    Refused(c_int),
+    Error(&'a [u8]),
+    Integer(i64),
+    Bytes(&'a [u8]),
+    Null,
+    /// Its elements are read by [`Answer::at`].
+    Array(usize),
+    Unread,
+}
+
+impl Answer {
+    pub fn shape(&self) -> Shape<'_> {
+        if self.reply.is_null() {
+            return Shape::Refused(self.errno);
+        }
+        // SAFETY: the reply is live while `self` is.
+        unsafe { shape(self.reply) }
+    }
+
+    /// Element `index` of an array.
+    pub fn at(&self, index: usize) -> Shape<'_> {
+        if self.reply.is_null() {
+            return Shape::Unread;
+        }
+        // SAFETY: the reply is live; its elements are freed with it.
+        unsafe {
+            let element = api!(RedisModule_CallReplyArrayElement)(self.reply, index);
+            if element.is_null() {
+                return Shape::Unread;
+            }
+            shape(element)
+        }
+    }
+
+    pub fn integer(&self) -> Option<i64> {
+        match self.shape() {
+            Shape::Integer(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self.shape() {
+            Shape::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if !self.reply.is_null() {
+            // SAFETY: the reply is ours and not used again.
+            unsafe { api!(RedisModule_FreeCallReply)(self.reply) };
+        }
+    }
+}
+
+/// # Safety
+/// `reply` is live for `'a`.
+unsafe fn shape<'a>(reply: *mut RedisModuleCallReply) -> Shape<'a> {
+    // SAFETY: the caller says so.
+    match unsafe { api!(RedisModule_CallReplyType)(reply) } as isize {
+        // SAFETY: as above, for all of these.
+        raw::REDISMODULE_REPLY_INTEGER => Shape::Integer(unsafe { api!(RedisModule_CallReplyInteger)(reply) }),
+        // SAFETY: as above.
+        raw::REDISMODULE_REPLY_STRING => Shape::Bytes(unsafe { string(reply) }),
+        // SAFETY: as above.
+        raw::REDISMODULE_REPLY_ERROR => Shape::Error(unsafe { string(reply) }),
+        // SAFETY: as above.
+        raw::REDISMODULE_REPLY_ARRAY => Shape::Array(unsafe { api!(RedisModule_CallReplyLength)(reply) }),
+        raw::REDISMODULE_REPLY_NULL => Shape::Null,
+        _ => Shape::Unread,
+    }
+}
+
+/// # Safety
+/// `reply` is a live string or error.
+unsafe fn string<'a>(reply: *mut RedisModuleCallReply) -> &'a [u8] {
+    let mut len = 0;
+    // SAFETY: the caller says so; the server returns its bytes and their number.
+    unsafe {
+        let start = api!(RedisModule_CallReplyStringPtr)(reply, &raw mut len);
+        std::slice::from_raw_parts(start.cast(), len)
+    }
+}

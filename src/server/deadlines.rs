@@ -1,0 +1,181 @@
+//! Which room comes due first, over all databases: the timer's index.
+//!
+//! 1. An entry is a hint, keyed by database and name: a bound before which nothing in that room comes due. It is
+//!    looked at again when it fires; a room that is gone by then costs one lookup.
+//! 2. A room that comes due earlier than its entry says must tell (`expect`).
+//! 3. The timer stands for the earliest entry. Timers follow the wall clock, so the server's cron looks after a late
+//!    one (`watch`).
+
+use std::cell::{Cell, RefCell};
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use super::api::Ctx;
+use super::entry::Timer;
+use super::strings::Str;
+use super::{clock, reaper, role};
+use crate::core::queue::{Queue, Records};
+use crate::core::slab::Slab;
+
+struct Entry {
+    db: i32,
+    name: Box<[u8]>,
+    place: u32,
+}
+
+#[derive(Default)]
+struct Index {
+    entries: Slab<Entry>,
+    by_name: HashTable<u32>,
+    queue: Queue,
+    hasher: DefaultHashBuilder,
+}
+
+impl Records for Slab<Entry> {
+    fn order(&self, slot: u32) -> u32 {
+        slot
+    }
+
+    fn set_place(&mut self, slot: u32, place: u32) {
+        if let Some(entry) = self.get_mut(slot) {
+            entry.place = place;
+        }
+    }
+}
+
+impl Index {
+    fn find(&self, db: i32, name: &[u8]) -> Option<u32> {
+        let same = |slot: &u32| self.entries.get(*slot).is_some_and(|e| e.db == db && *e.name == *name);
+        self.by_name.find(self.hasher.hash_one((db, name)), same).copied()
+    }
+
+    fn set(&mut self, db: i32, name: &[u8], bound: u64) {
+        if let Some(slot) = self.find(db, name) {
+            let place = self.entries.get(slot).map_or(0, |e| e.place);
+            self.queue.raise(place, bound, &mut self.entries);
+            return;
+        }
+        let slot = self.entries.insert(Entry { db, name: name.into(), place: 0 });
+        self.queue.push(bound, slot, &mut self.entries);
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let hash = |slot: &u32| entries.get(*slot).map_or(0, |e| hasher.hash_one((e.db, &*e.name)));
+        self.by_name.insert_unique(hasher.hash_one((db, name)), slot, hash);
+    }
+
+    fn remove(&mut self, db: i32, name: &[u8]) {
+        let Some(slot) = self.find(db, name) else { return };
+        let hash = self.hasher.hash_one((db, name));
+        if let Ok(found) = self.by_name.find_entry(hash, |s| *s == slot) {
+            found.remove();
+        }
+        let place = self.entries.get(slot).map_or(0, |e| e.place);
+        self.queue.remove(place, &mut self.entries);
+        self.entries.remove(slot);
+    }
+
+    /// All entries again, as `keep` says: their new database, or none to drop them.
+    fn rebuild(&mut self, keep: impl Fn(i32) -> Option<i32>) {
+        let old = std::mem::take(self);
+        for (_, entry) in old.entries.iter() {
+            if let (Some(db), Some(bound)) = (keep(entry.db), old.queue.bound(entry.place)) {
+                self.set(db, &entry.name, bound);
+            }
+        }
+    }
+}
+
+thread_local! {
+    static INDEX: RefCell<Index> = RefCell::default();
+    /// The timer that has been started, and the moment it stands for.
+    static ARMED: Cell<Option<(Timer, u64)>> = const { Cell::new(None) };
+}
+
+/// Something in this room comes due at `bound`, earlier than the index knew.
+pub fn expect(ctx: Ctx, name: Str<'_>, bound: Option<u64>) {
+    if let Some(bound) = bound {
+        INDEX.with_borrow_mut(|index| index.set(ctx.db(), name.bytes(), bound));
+        arm(ctx);
+    }
+}
+
+/// The room has been looked at: its next bound, or none.
+pub fn settle(db: i32, name: &[u8], bound: Option<u64>) {
+    INDEX.with_borrow_mut(|index| match bound {
+        Some(bound) => index.set(db, name, bound),
+        None => index.remove(db, name),
+    });
+}
+
+pub fn flushed(db: Option<i32>) {
+    INDEX.with_borrow_mut(|index| index.rebuild(|of| (db.is_some_and(|db| db != of)).then_some(of)));
+}
+
+pub fn swapped(a: i32, b: i32) {
+    INDEX.with_borrow_mut(|index| {
+        index.rebuild(|of| {
+            Some(if of == a {
+                b
+            } else if of == b {
+                a
+            } else {
+                of
+            })
+        });
+    });
+}
+
+/// The room that may have something due at `mono`, if any.
+pub fn due(mono: u64) -> Option<(i32, Vec<u8>)> {
+    INDEX.with_borrow(|index| {
+        let (_, slot) = index.queue.first().filter(|(bound, _)| *bound <= mono)?;
+        let entry = index.entries.get(slot)?;
+        Some((entry.db, entry.name.to_vec()))
+    })
+}
+
+fn first_bound() -> Option<u64> {
+    INDEX.with_borrow(|index| index.queue.first().map(|(bound, _)| bound))
+}
+
+/// Starts the timer for the earliest entry, unless one stands for it already. With a manual clock only for what is
+/// due: time does not come by itself.
+pub fn arm(ctx: Ctx) {
+    let Some(bound) = first_bound() else { return };
+    let wait_ms = bound.saturating_sub(clock::now().mono);
+    if (clock::is_manual() && wait_ms > 0) || ARMED.get().is_some_and(|(_, armed)| armed <= bound) {
+        return;
+    }
+    if let Some((timer, _)) = ARMED.take() {
+        timer.stop(ctx);
+    }
+    ARMED.set(Some((Timer::start(ctx, wait_ms, fired), bound)));
+}
+
+/// Looks again after `wait_ms`, whatever the index says.
+pub fn arm_after(ctx: Ctx, wait_ms: u64) {
+    if let Some((timer, _)) = ARMED.take() {
+        timer.stop(ctx);
+    }
+    let at = clock::now().after(wait_ms);
+    ARMED.set(Some((Timer::start(ctx, wait_ms, fired), at)));
+}
+
+fn fired(ctx: Ctx) {
+    // The server frees a timer that fires; from here on there is none to stop.
+    ARMED.set(None);
+    reaper::tick(ctx);
+}
+
+/// Called by the server's cron, which follows the monotonic clock: a backward step of the wall clock has left the
+/// timer behind, or replica traffic was to be avoided when it fired.
+pub fn watch(ctx: Ctx) {
+    if !role::may_decide(ctx) {
+        return;
+    }
+    let mono = clock::now().mono;
+    let late = first_bound().is_some_and(|bound| bound <= mono);
+    if late && ARMED.get().is_none_or(|(_, armed)| armed <= mono) {
+        arm_after(ctx, 0);
+    }
+}

@@ -1,0 +1,124 @@
+//! Keys that hold a value of the module's own type.
+
+use std::ffi::{c_int, CStr};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use redis_module::raw::{self, RedisModuleKey, RedisModuleType, RedisModuleTypeMethods};
+
+use super::api::{api, Ctx, OK};
+use super::strings::Str;
+
+/// The type of keys whose value is a boxed `T`.
+pub struct KeyType<T> {
+    registered: AtomicPtr<RedisModuleType>,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T> KeyType<T> {
+    pub const fn unregistered() -> Self {
+        Self { registered: AtomicPtr::new(std::ptr::null_mut()), value: PhantomData }
+    }
+
+    /// Registers the type; once, at load. False when the server refuses it.
+    ///
+    /// # Safety
+    /// Every value that `methods` load or copy comes from `Box::<T>::into_raw`, and they free it as such.
+    pub unsafe fn register(&self, ctx: Ctx, name: &CStr, encver: i32, methods: &mut RedisModuleTypeMethods) -> bool {
+        // SAFETY: all are live; the server copies the methods.
+        let registered =
+            unsafe { api!(RedisModule_CreateDataType)(ctx.as_ptr(), name.as_ptr(), encver, &raw mut *methods) };
+        self.registered.store(registered, Ordering::Relaxed);
+        !registered.is_null()
+    }
+
+    fn as_ptr(&self) -> *mut RedisModuleType {
+        self.registered.load(Ordering::Relaxed)
+    }
+}
+
+/// What a key holds.
+pub enum Kind<'a, T> {
+    Missing,
+    Value(&'a mut T),
+    /// A value of another type.
+    Other,
+}
+
+/// An open key. Close it (drop it) before calling commands that may touch the same key.
+pub struct Key(*mut RedisModuleKey);
+
+impl Key {
+    pub fn read(ctx: Ctx, name: Str<'_>) -> Self {
+        Self::open(ctx, name, raw::REDISMODULE_READ)
+    }
+
+    /// Opening for writing signals nothing by itself: see the module options set at load.
+    pub fn write(ctx: Ctx, name: Str<'_>) -> Self {
+        Self::open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
+    }
+
+    fn open(ctx: Ctx, name: Str<'_>, mode: u32) -> Self {
+        // SAFETY: both are live; null stands for a key that is missing and was opened for reading.
+        Self(unsafe { api!(RedisModule_OpenKey)(ctx.as_ptr(), name.as_ptr(), mode as c_int) })
+    }
+
+    pub fn kind<T>(&mut self, key_type: &KeyType<T>) -> Kind<'_, T> {
+        if self.0.is_null() {
+            return Kind::Missing;
+        }
+        // SAFETY: the key is open. A value of `key_type` is a boxed T (the promise of `register`), and the borrow
+        // of `self` keeps any other reference to it away.
+        unsafe {
+            let found = api!(RedisModule_ModuleTypeGetType)(self.0);
+            if found.is_null() {
+                let empty = api!(RedisModule_KeyType)(self.0) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
+                return if empty { Kind::Missing } else { Kind::Other };
+            }
+            if found != key_type.as_ptr() {
+                return Kind::Other;
+            }
+            Kind::Value(&mut *api!(RedisModule_ModuleTypeGetValue)(self.0).cast::<T>())
+        }
+    }
+
+    /// Replaces whatever the key holds; its expiry goes too. The key must be open for writing.
+    pub fn set_value<T>(&mut self, key_type: &KeyType<T>, value: Box<T>) {
+        let value = Box::into_raw(value);
+        // SAFETY: the key is open; the server owns the value from here, and frees it by the type's methods.
+        let set = unsafe { api!(RedisModule_ModuleTypeSetValue)(self.0, key_type.as_ptr(), value.cast()) };
+        if set != OK {
+            // SAFETY: the server did not take it.
+            drop(unsafe { Box::from_raw(value) });
+        }
+    }
+
+    /// Unix ms at which the server removes the key, if any.
+    pub fn expires_at(&self) -> Option<u64> {
+        if self.0.is_null() {
+            return None;
+        }
+        // SAFETY: the key is open; "none" is negative.
+        u64::try_from(unsafe { api!(RedisModule_GetAbsExpire)(self.0) }).ok()
+    }
+
+    /// Sets or lifts the key's own expiry; the key must be open for writing.
+    pub fn set_expires_at(&mut self, unix_ms: Option<u64>) {
+        let unix_ms = unix_ms.map_or(i64::from(raw::REDISMODULE_NO_EXPIRE), |ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        // SAFETY: the key is open.
+        unsafe { api!(RedisModule_SetAbsExpire)(self.0, unix_ms) };
+    }
+
+    /// Removes the key; it must be open for writing. Nothing is replicated or notified.
+    pub fn delete(self) {
+        // SAFETY: the key is open.
+        unsafe { api!(RedisModule_DeleteKey)(self.0) };
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        // SAFETY: the handle is ours and not used again; null is allowed.
+        unsafe { api!(RedisModule_CloseKey)(self.0) };
+    }
+}

@@ -1,0 +1,231 @@
+//! What happens to room keys from outside: deleted, expired, overwritten, renamed, moved, copied, restored, loaded,
+//! flushed, swapped.
+//!
+//! 1. A room leaves the index and the gauges when its value is unlinked, and enters them when a notification says
+//!    that it has arrived: RENAME and MOVE unlink a value that lives on.
+//! 2. A room that is really gone is told with one `closed`, written once the command that took it is over: the
+//!    keyspace must not be touched from within an unlink. FLUSH unlinks nothing and closes nothing.
+//! 3. What arrives begins a new history (see `rooms`); RESTORE over a room keeps the higher epoch of both.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_void, CStr};
+
+use redis_module::raw::{self, RedisModuleCtx};
+
+use super::api::{api, has_api, Ctx, OK};
+use super::entry::{guard, Timer};
+use super::keys::{Key, Kind};
+use super::rooms::{self, RoomValue, Standing, ROOM};
+use super::strings::{OwnedStr, Str};
+use super::{deadlines, gauges, role, streams, unit};
+use crate::core::effect::Gen;
+use crate::core::event::{Body, Event};
+use crate::core::plan::Plan;
+use crate::core::policy::{OwnPolicy, Policy};
+
+/// Notifications that may bring a room or take one away.
+pub const CLASSES: c_int = (raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_LOADED) as c_int;
+
+/// A room that went, until it is told.
+struct Closure {
+    db: i32,
+    name: Vec<u8>,
+    gen: Gen,
+    event_n: u64,
+    active: u64,
+    own: OwnPolicy,
+}
+
+/// The last room unlinked: a value restored in its place keeps its epochs.
+struct Unlinked {
+    db: i32,
+    name: Vec<u8>,
+    highest_epoch: u64,
+}
+
+thread_local! {
+    static CLOSURES: RefCell<Vec<Closure>> = const { RefCell::new(Vec::new()) };
+    static LAST_UNLINKED: RefCell<Option<Unlinked>> = const { RefCell::new(None) };
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+    /// Rooms that `rdb_load` made and no notification has placed yet.
+    static ARRIVING: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Runs `work`, which removes a room for the module's own reasons: no `closed` for it.
+pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
+    QUIET.set(true);
+    let result = work();
+    QUIET.set(false);
+    result
+}
+
+/// `rdb_load` has made a room; a notification will say where it is.
+pub fn arriving() {
+    ARRIVING.set(ARRIVING.get() + 1);
+}
+
+/// The value of this key leaves the keyspace, or moves in it.
+pub fn unlinked(db: i32, name: &[u8], value: &mut RoomValue) {
+    if value.counted {
+        gauges::removed(db, value.room.gauges());
+        value.counted = false;
+    }
+    value.indexed = u64::MAX;
+    deadlines::settle(db, name, None);
+    LAST_UNLINKED.set(Some(Unlinked { db, name: name.to_vec(), highest_epoch: value.room.highest_epoch() }));
+    let ctx = Ctx::detached();
+    if QUIET.get() || !role::may_decide(ctx) {
+        return;
+    }
+    let closure = Closure {
+        db,
+        name: name.to_vec(),
+        gen: value.room.gen(),
+        event_n: value.room.event_n(),
+        active: value.room.gauges().leases,
+        own: value.room.own_policy().clone(),
+    };
+    if CLOSURES.with_borrow_mut(|all| {
+        all.push(closure);
+        all.len() == 1
+    }) {
+        schedule(ctx);
+    }
+}
+
+/// Closures are told at the end of the command, or a moment later on servers without such a hook (7.0).
+fn schedule(ctx: Ctx) {
+    if has_api!(RedisModule_AddPostNotificationJob) {
+        // SAFETY: the context is live; the job takes no data.
+        let added = unsafe {
+            api!(RedisModule_AddPostNotificationJob)(ctx.as_ptr(), Some(closing_job), std::ptr::null_mut(), None) == OK
+        };
+        if added {
+            return;
+        }
+    }
+    Timer::start(ctx, 0, close_pending);
+}
+
+unsafe extern "C" fn closing_job(ctx: *mut RedisModuleCtx, _data: *mut c_void) {
+    // SAFETY: the server calls with a live context.
+    let ctx = unsafe { Ctx::new(ctx) };
+    guard(|| close_pending(ctx));
+}
+
+fn close_pending(ctx: Ctx) {
+    if !role::may_write_unasked(ctx) {
+        if role::may_decide(ctx) && CLOSURES.with_borrow(|all| !all.is_empty()) {
+            Timer::start(ctx, 1, close_pending);
+        } else {
+            CLOSURES.take();
+        }
+        return;
+    }
+    let db = ctx.db();
+    for closure in CLOSURES.take() {
+        if ctx.select_db(closure.db) {
+            close(ctx, closure);
+        }
+    }
+    ctx.select_db(db);
+}
+
+/// Writes `closed`. A new room of that name has the event counter by now; without one the old room's goes on.
+fn close(ctx: Ctx, closure: Closure) {
+    let env = rooms::env();
+    let owned = OwnedStr::new(&closure.name);
+    let name = owned.lend();
+    let successor = {
+        let mut key = Key::write(ctx, name);
+        match rooms::find(ctx, &mut key, name, &env) {
+            Ok(Some(value)) => Some(Plan::closing(&value.room, closure.gen, closure.active, &env)),
+            _ => None,
+        }
+    };
+    if let Some(plan) = successor {
+        let _ = unit::commit(ctx, name, plan, None, &env);
+        return;
+    }
+    let event = Event {
+        n: closure.event_n.saturating_add(1),
+        gen: closure.gen,
+        log_seq: 0,
+        at: Some(env.now.unix),
+        subject: None,
+        body: Body::Closed { active: closure.active },
+    };
+    let policy = Policy { settings: env.settings, own: &closure.own };
+    // A stream that cannot take it has no room left to count the loss.
+    let _ = streams::add(ctx, &closure.name, &event, &policy);
+    ctx.notify(c"lease.closed", name);
+}
+
+/// A keyspace notification. Other classes than [`CLASSES`] do not come here.
+pub fn notified(ctx: Ctx, _class: c_int, event: &CStr, key: Str<'_>) {
+    match event.to_bytes() {
+        b"loaded" => {
+            if ARRIVING.get() > 0 {
+                place(ctx, key, None);
+            }
+        }
+        b"rename_from" | b"move_from" => forget_closure(ctx.db(), key.bytes()),
+        b"rename_to" | b"move_to" | b"copy_to" => place(ctx, key, Some(Standing::Moved)),
+        b"restore" => restored(ctx, key),
+        b"del" => {
+            LAST_UNLINKED.take();
+        }
+        _ => {}
+    }
+}
+
+fn forget_closure(db: i32, name: &[u8]) {
+    CLOSURES.with_borrow_mut(|all| {
+        // The source was unlinked last; an earlier room of its name may have been closed in the same command.
+        if let Some(at) = all.iter().rposition(|c| c.db == db && c.name == name) {
+            all.remove(at);
+        }
+    });
+}
+
+fn restored(ctx: Ctx, name: Str<'_>) {
+    let before = LAST_UNLINKED.take().filter(|u| u.db == ctx.db() && u.name == name.bytes());
+    if let (Some(before), Kind::Value(value)) = (before, Key::write(ctx, name).kind(&ROOM)) {
+        value.room.raise_highest(before.highest_epoch);
+    }
+    place(ctx, name, None);
+}
+
+/// A room has arrived under this name: it counts here from now on, and the reaper looks at it.
+fn place(ctx: Ctx, name: Str<'_>, standing: Option<Standing>) {
+    let bound = {
+        let mut key = Key::write(ctx, name);
+        let Kind::Value(value) = key.kind(&ROOM) else { return };
+        if let Some(standing) = standing.filter(|_| matches!(value.standing, Standing::Since(_))) {
+            value.standing = standing;
+        }
+        if matches!(value.standing, Standing::Loaded | Standing::Restored) && !value.counted {
+            ARRIVING.set(ARRIVING.get().saturating_sub(1));
+        }
+        if !value.counted {
+            gauges::changed(ctx.db(), None, value.room.gauges());
+            value.counted = true;
+        }
+        value.indexed = value.room.next_due(rooms::env().settings).unwrap_or(u64::MAX);
+        value.indexed
+    };
+    deadlines::expect(ctx, name, Some(bound));
+}
+
+/// FLUSHDB, FLUSHALL, and what a replica drops before a full sync: nothing is unlinked, so all is forgotten here.
+pub fn flushed(db: i32) {
+    let db = (db >= 0).then_some(db);
+    gauges::flushed(db);
+    deadlines::flushed(db);
+    LAST_UNLINKED.take();
+}
+
+pub fn swapped(a: i32, b: i32) {
+    gauges::swapped(a, b);
+    deadlines::swapped(a, b);
+}

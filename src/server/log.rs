@@ -1,0 +1,20 @@
+//! The server's log. No line carries a user or device id; a session id is enough to trace.
+
+use std::ffi::{CStr, CString};
+
+use super::api::{api, Ctx};
+
+pub fn notice(text: &str) {
+    write(c"notice", text);
+}
+
+pub fn warning(text: &str) {
+    write(c"warning", text);
+}
+
+fn write(level: &CStr, text: &str) {
+    let Ok(text) = CString::new(text.replace('\0', " ")) else { return };
+    // SAFETY: the detached context is live or null, both allowed. The text goes in as an argument of a fixed format,
+    // since the server reads formats in it.
+    unsafe { api!(RedisModule_Log)(Ctx::detached().as_ptr(), level.as_ptr(), c"%s".as_ptr(), text.as_ptr()) };
+}

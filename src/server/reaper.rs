@@ -1,0 +1,139 @@
+//! Time becomes state by itself: expiry, forgetting, and the end of empty rooms.
+//!
+//! 1. Only a primary that is not loading does this, and not while replica traffic is to be avoided: the server would
+//!    abort. Afterwards it catches up.
+//! 2. A tick works for `reap-slice-us`, then commands run. What is left comes with the next tick, at once.
+//! 3. A room with much to do gives way after a few steps to every room that is due, so that none starves.
+
+use std::time::{Duration, Instant};
+
+use super::api::Ctx;
+use super::call::{call_replicated, Words};
+use super::keys::Key;
+use super::rooms;
+use super::strings::{OwnedStr, Str};
+use super::{clock, deadlines, keyspace, metrics, role, settings, streams, unit};
+use crate::core::refusal::Refusal;
+use crate::core::room::{Env, Room};
+
+/// Steps one room gets before others have their turn (rule 3).
+const STEPS_AT_ONCE: usize = 32;
+/// Tombstones that count as one step: forgetting writes no event.
+const FORGET_PER_STEP: usize = 64;
+
+/// The timer's work.
+pub fn tick(ctx: Ctx) {
+    if !role::may_decide(ctx) {
+        return;
+    }
+    if !role::may_write_unasked(ctx) {
+        metrics::pause_honoured();
+        return;
+    }
+    let slice = Duration::from_micros(settings::settings().reap_slice_us());
+    let start = Instant::now();
+    let env = rooms::env();
+    let mut worked = false;
+    while let Some((db, name)) = deadlines::due(env.now.mono) {
+        worked = true;
+        visit(ctx, db, &name, &env);
+        if start.elapsed() >= slice {
+            metrics::slice(start.elapsed());
+            return deadlines::arm_after(ctx, 0);
+        }
+    }
+    if worked {
+        metrics::slice(start.elapsed());
+    }
+    deadlines::arm(ctx);
+}
+
+/// Everything that is due now, to the end: what moving a manual clock does.
+pub fn run_to_end(ctx: Ctx) {
+    if !role::may_write_unasked(ctx) {
+        return;
+    }
+    let env = rooms::env();
+    let db = ctx.db();
+    while let Some((of, name)) = deadlines::due(env.now.mono) {
+        visit(ctx, of, &name, &env);
+    }
+    ctx.select_db(db);
+}
+
+/// REAP: up to `most` overdue leases of one room, now.
+pub fn reap(ctx: Ctx, name: Str<'_>, most: u64, env: &Env) -> Result<u64, Refusal> {
+    let mut removed = 0;
+    while removed < most && expire_one(ctx, name, env)? {
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+/// One room's turn; what is left of it waits behind all that is due by now.
+fn visit(ctx: Ctx, db: i32, name: &[u8], env: &Env) {
+    let owned = OwnedStr::new(name);
+    let key_name = owned.lend();
+    if !ctx.select_db(db) {
+        return deadlines::settle(db, name, None);
+    }
+    for _ in 0..STEPS_AT_ONCE {
+        match step(ctx, key_name, env) {
+            Ok(true) => {}
+            Ok(false) | Err(_) => return deadlines::settle(db, name, next_bound(ctx, key_name, env)),
+        }
+    }
+    deadlines::settle(db, name, next_bound(ctx, key_name, env).map(|bound| bound.max(env.now.mono)));
+}
+
+/// The room's next bound, which the index is about to learn.
+fn next_bound(ctx: Ctx, name: Str<'_>, env: &Env) -> Option<u64> {
+    let mut key = Key::write(ctx, name);
+    let value = rooms::find(ctx, &mut key, name, env).ok().flatten()?;
+    let bound = value.room.next_due(env.settings);
+    value.indexed = bound.unwrap_or(u64::MAX);
+    bound
+}
+
+/// Does one thing that is due in the room; false if there is none.
+fn step(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
+    if expire_one(ctx, name, env)? {
+        return Ok(true);
+    }
+    let plan = with_room(ctx, name, env, |room| room.decide_forgetting(FORGET_PER_STEP, env))?.flatten();
+    if let Some(plan) = plan {
+        unit::commit(ctx, name, plan, None, env)?;
+        return Ok(true);
+    }
+    let vanishes = with_room(ctx, name, env, |room| room.vanishes_at(env.settings))?.flatten();
+    if vanishes.is_some_and(|at| at <= env.now.mono) {
+        vanish(ctx, name, env);
+    }
+    Ok(false)
+}
+
+fn expire_one(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
+    match with_room(ctx, name, env, |room| room.decide_expiry(env))?.flatten() {
+        Some(plan) => unit::commit(ctx, name, plan, None, env).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+fn with_room<T>(ctx: Ctx, name: Str<'_>, env: &Env, look: impl FnOnce(&mut Room) -> T) -> Result<Option<T>, Refusal> {
+    let mut key = Key::write(ctx, name);
+    Ok(rooms::find(ctx, &mut key, name, env)?.map(|value| look(&mut value.room)))
+}
+
+/// An empty room's time is over: its key goes, without an event, and its stream follows.
+fn vanish(ctx: Ctx, name: Str<'_>, env: &Env) {
+    let wait_ms = env.settings.empty_room_ms();
+    streams::let_go(ctx, name.bytes(), wait_ms);
+    let mut words = Words::with_capacity(1);
+    words.lent(name);
+    keyspace::quietly(|| call_replicated(ctx, c"UNLINK", &words));
+}
+
+/// Whether anything waits for the manual clock's barrier.
+pub fn is_due() -> bool {
+    deadlines::due(clock::now().mono).is_some()
+}

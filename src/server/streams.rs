@@ -1,0 +1,123 @@
+//! The event stream of a room: its name, its last entry, and how an event is added.
+//!
+//! Streams share the room's slot by construction: a key with a hash tag has `k:events`, any other `{k}:events`.
+//! With `events-scope` `tag` or `node` presence events go to a stream that several rooms share, under ids of the
+//! server's time.
+
+use std::borrow::Cow;
+
+use super::api::Ctx;
+use super::call::{call, call_replicated, Shape, Words};
+use super::strings::Str;
+use crate::commands::args::hash_tag;
+use crate::core::event::Event;
+use crate::core::policy::{Policy, Scope};
+
+/// Why an event could not be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unwritten {
+    /// The key is no stream, or its last id is ahead.
+    Unwritable,
+    /// The server did not run the command: the slot is moving.
+    NotHere,
+}
+
+/// The room's own event stream.
+pub fn own_events(room: &[u8]) -> Vec<u8> {
+    match hash_tag(room) {
+        Some(_) => [room, b":events"].concat(),
+        None => [b"{", room, b"}:events"].concat(),
+    }
+}
+
+/// The stream that takes a room's presence events.
+pub fn events(room: &[u8], scope: Scope) -> Vec<u8> {
+    match (scope, hash_tag(room)) {
+        (Scope::Node, _) => b"lease:events".to_vec(),
+        (Scope::Tag, Some(tag)) => [b"{", tag, b"}:lease:events"].concat(),
+        (Scope::Tag, None) | (Scope::Room, _) => own_events(room),
+    }
+}
+
+/// Whether the stream is the room's own, numbered by its event counter.
+fn is_own(room: &[u8], scope: Scope) -> bool {
+    scope == Scope::Room || (scope == Scope::Tag && hash_tag(room).is_none())
+}
+
+/// The greatest event number the room's own stream has seen; none if there is no such stream.
+pub fn last_event(ctx: Ctx, room: Str<'_>) -> Option<u64> {
+    let id = last_id(ctx, &own_events(room.bytes()))?;
+    let ms = id.split(|byte| *byte == b'-').next()?;
+    std::str::from_utf8(ms).ok()?.parse().ok()
+}
+
+/// The position of a stream that several rooms share, for readers of rosters; `0-0` before its first entry.
+pub fn shared_position(ctx: Ctx, room: &[u8], scope: Scope) -> Option<Vec<u8>> {
+    (!is_own(room, scope)).then(|| last_id(ctx, &events(room, scope)).unwrap_or_else(|| b"0-0".to_vec()))
+}
+
+fn last_id(ctx: Ctx, stream: &[u8]) -> Option<Vec<u8>> {
+    let mut words = Words::with_capacity(2);
+    words.literal("STREAM").bytes(stream);
+    let answer = call(ctx, c"XINFO", &words);
+    let Shape::Array(len) = answer.shape() else { return None };
+    let name_at = (0..len).step_by(2).find(|at| matches!(answer.at(*at), Shape::Bytes(b"last-generated-id")))?;
+    match answer.at(name_at + 1) {
+        Shape::Bytes(id) => Some(id.to_vec()),
+        _ => None,
+    }
+}
+
+/// Adds the event, trims as the policy says, tells replicas and wakes blocked readers.
+pub fn add(ctx: Ctx, room: &[u8], event: &Event, policy: &Policy) -> Result<(), Unwritten> {
+    let scope = policy.settings.events_scope();
+    let own = is_own(room, scope);
+    let maxlen = if own { policy.events_maxlen() } else { policy.settings.shared_events_maxlen() };
+    let mut words = Words::with_capacity(48);
+    words.bytes(&events(room, scope));
+    if maxlen > 0 {
+        words.literal("MAXLEN").literal("~").number(maxlen);
+    }
+    let id: Cow<str> = if own { format!("{}-0", event.n).into() } else { "*".into() };
+    words.bytes(id.as_bytes());
+    event.fields(room, &mut |name, value| {
+        words.literal(name).bytes(value);
+    });
+    match call_replicated(ctx, c"XADD", &words).shape() {
+        Shape::Refused(_) => Err(Unwritten::NotHere),
+        Shape::Error(_) => Err(Unwritten::Unwritable),
+        _ => Ok(()),
+    }
+}
+
+/// A room's stream must outlast an earlier room of its name.
+pub fn keep(ctx: Ctx, room: &[u8]) {
+    let stream = own_events(room);
+    let mut words = Words::with_capacity(1);
+    words.bytes(&stream);
+    if matches!(call(ctx, c"PTTL", &words).shape(), Shape::Integer(ttl_ms) if ttl_ms >= 0) {
+        call_replicated(ctx, c"PERSIST", &words);
+    }
+}
+
+/// The room key is removed for want of anything to keep: its stream follows after the same time.
+pub fn let_go(ctx: Ctx, room: &[u8], after_ms: u64) {
+    let mut words = Words::with_capacity(2);
+    words.bytes(&own_events(room)).number(after_ms);
+    call_replicated(ctx, c"PEXPIRE", &words);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_share_the_rooms_tag() {
+        assert_eq!(own_events(b"r"), b"{r}:events");
+        assert_eq!(own_events(b"x{t}y"), b"x{t}y:events");
+        assert_eq!(events(b"x{t}y", Scope::Tag), b"{t}:lease:events");
+        assert_eq!(events(b"r", Scope::Tag), b"{r}:events");
+        assert_eq!(events(b"r", Scope::Node), b"lease:events");
+        assert!(is_own(b"r", Scope::Tag) && !is_own(b"{t}r", Scope::Tag) && !is_own(b"r", Scope::Node));
+    }
+}

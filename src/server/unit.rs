@@ -1,0 +1,119 @@
+//! The one way through: a plan is published, applied, replicated, indexed and told, in this order.
+//!
+//! 1. Events are written first. One that refuses the step leaves room and keyspace as they were.
+//! 2. No borrow of a room outlives a call into the server: callbacks of other modules may come back into ours.
+//! 3. Notifications come last, when state and streams are complete.
+
+use std::ffi::CString;
+
+use super::api::Ctx;
+use super::call::{self, Words};
+use super::keys::{Key, Kind};
+use super::rooms::{self, RoomValue, ROOM};
+use super::streams::{self, Unwritten};
+use super::strings::Str;
+use super::{deadlines, gauges, metrics};
+use crate::core::codec;
+use crate::core::effect::Effect;
+use crate::core::event::Event;
+use crate::core::plan::Plan;
+use crate::core::policy::Policy;
+use crate::core::refusal::Refusal;
+use crate::core::room::{Env, Room};
+
+/// The internal command that carries effects to replicas and the AOF.
+pub const APPLY: &std::ffi::CStr = c"LEASE.APPLY";
+
+/// Carries out a plan for the room `name`; `fresh` is the room it was made for, if the key is missing.
+pub fn commit(ctx: Ctx, name: Str<'_>, mut plan: Plan, fresh: Option<Room>, env: &Env) -> Result<(), Refusal> {
+    if plan.effects.is_empty() {
+        return Ok(());
+    }
+    let lost = publish(ctx, name, &plan, fresh.as_ref(), env)?;
+    plan.note(lost);
+    metrics::events_lost(lost);
+    let created = fresh.is_some();
+    {
+        let mut key = Key::write(ctx, name);
+        if let Some(room) = fresh {
+            key.set_value(&ROOM, Box::new(RoomValue::new(room, rooms::standing_now())));
+        }
+        let Kind::Value(value) = key.kind(&ROOM) else { return Ok(()) };
+        apply(ctx, name, value, &plan.effects, env);
+    }
+    if created {
+        streams::keep(ctx, name.bytes());
+    }
+    replicate(ctx, name, &codec::encode(&plan.effects, env.now));
+    if plan.signals {
+        ctx.signal_modified(name);
+    }
+    metrics::count(&plan.effects, env);
+    notify(ctx, name, &plan.events);
+    Ok(())
+}
+
+/// Sends encoded effects to replicas and the AOF.
+pub fn replicate(ctx: Ctx, name: Str<'_>, effects: &[u8]) {
+    let mut words = Words::with_capacity(2);
+    words.lent(name).bytes(effects);
+    call::replicate(ctx, APPLY, &words);
+}
+
+/// Writes the plan's events; returns how many no stream took.
+fn publish(ctx: Ctx, name: Str<'_>, plan: &Plan, fresh: Option<&Room>, env: &Env) -> Result<u64, Refusal> {
+    if plan.events.is_empty() {
+        return Ok(0);
+    }
+    let own = match fresh {
+        Some(room) => room.own_policy().clone(),
+        None => match Key::read(ctx, name).kind(&ROOM) {
+            Kind::Value(value) => value.room.own_policy().clone(),
+            Kind::Missing | Kind::Other => Default::default(),
+        },
+    };
+    let policy = Policy { settings: env.settings, own: &own };
+    let mut lost = 0;
+    for (place, event) in plan.events.iter().enumerate() {
+        match streams::add(ctx, name.bytes(), event, &policy) {
+            Ok(()) => {}
+            Err(Unwritten::NotHere) if plan.needs_stream && place == 0 => return Err(Refusal::TryAgain),
+            Err(Unwritten::Unwritable) if plan.needs_stream && place == 0 => return Err(Refusal::LogState),
+            Err(_) => lost += 1,
+        }
+    }
+    Ok(lost)
+}
+
+/// Applies effects, here or on the node that gets them, and keeps gauges and index.
+pub fn apply(ctx: Ctx, name: Str<'_>, value: &mut RoomValue, effects: &[Effect], env: &Env) {
+    changing(ctx, name, value, env, |room| effects.iter().for_each(|effect| room.apply(effect)));
+}
+
+/// Changes a room in place; gauges and index follow.
+pub fn changing(ctx: Ctx, name: Str<'_>, value: &mut RoomValue, env: &Env, change: impl FnOnce(&mut Room)) {
+    let before = value.counted.then(|| value.room.gauges());
+    change(&mut value.room);
+    gauges::changed(ctx.db(), before, value.room.gauges());
+    value.counted = true;
+    let bound = new_bound(value, env);
+    deadlines::expect(ctx, name, bound);
+}
+
+/// What the index must learn of a room that has changed.
+pub fn new_bound(value: &mut RoomValue, env: &Env) -> Option<u64> {
+    let due = value.room.next_due(env.settings)?;
+    if due >= value.indexed {
+        return None;
+    }
+    value.indexed = due;
+    Some(due)
+}
+
+fn notify(ctx: Ctx, name: Str<'_>, events: &[Event]) {
+    for hint in events.iter().filter_map(Event::notification) {
+        if let Ok(hint) = CString::new(hint) {
+            ctx.notify(&hint, name);
+        }
+    }
+}
