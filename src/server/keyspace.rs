@@ -166,7 +166,8 @@ pub fn notified(ctx: Ctx, _class: c_int, event: &CStr, key: Str<'_>) {
     match event.to_bytes() {
         b"loaded" => {
             if ARRIVING.get() > 0 {
-                place(ctx, key, None);
+                // This key lives on the server's stack: opening it would take a reference and crash.
+                place(ctx, OwnedStr::new(key.bytes()).lend(), None);
             }
         }
         b"rename_from" | b"move_from" => forget_closure(ctx.db(), key.bytes()),
