@@ -11,8 +11,9 @@ static ALLOCATOR: ServerAllocator = ServerAllocator;
 
 struct ServerAllocator;
 
-/// What the server's functions align to, as malloc does.
-const NATURAL_ALIGN: usize = 16;
+/// What the server's functions align to, whatever malloc is behind them: Redis builds jemalloc with classes of 8 bytes,
+/// and other allocators get a length of 8 bytes before the block.
+const NATURAL_ALIGN: usize = 8;
 
 // Blocks never change hands: nothing this library allocates before the server's functions are there is freed after.
 // Rust allocates nothing on the way into OnLoad, and the functions are the first thing OnLoad asks for.

@@ -47,7 +47,7 @@ def nothing_left_to_remove(server):
 
 
 def changes(info):
-    return re.search(rb"rdb_changes_since_last_save:(\d+)", info)
+    return re.search(rb"rdb_changes_since_last_save:(\d+)", info).group(1)
 
 
 def names(server):

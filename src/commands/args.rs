@@ -8,7 +8,7 @@
 use crate::commands::spec::{Arg, ArgKind};
 use crate::core::policy::integer;
 use crate::core::refusal::{Limit, Refusal};
-use crate::server::api::Ctx;
+use crate::server::entry;
 use crate::server::strings::Args;
 
 pub const SYNTAX: Refusal = Refusal::Bad("syntax error");
@@ -43,15 +43,15 @@ pub fn id(text: &[u8]) -> Result<&[u8], Refusal> {
 }
 
 /// A token as option, whatever it is. It is hidden from SLOWLOG and MONITOR.
-pub fn presented<'a>(ctx: Ctx, options: &mut Options<'a, Args<'a>>) -> Result<&'a [u8], Refusal> {
+pub fn presented<'a>(options: &mut Options<'a, Args<'a>>) -> Result<&'a [u8], Refusal> {
     let token = options.value()?;
-    ctx.redact(options.value_index());
+    entry::hide(options.value_index());
     Ok(token)
 }
 
 /// A token that something is to be bound to: not an empty one.
-pub fn secret<'a>(ctx: Ctx, options: &mut Options<'a, Args<'a>>) -> Result<&'a [u8], Refusal> {
-    match presented(ctx, options)? {
+pub fn secret<'a>(options: &mut Options<'a, Args<'a>>) -> Result<&'a [u8], Refusal> {
+    match presented(options)? {
         [] => Err(EMPTY_TOKEN),
         token => Ok(token),
     }

@@ -37,7 +37,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     while let Some(option) = options.next()? {
         match option {
             "LINGER" => linger_ms = options.int()?,
-            _ => token = Some(args::presented(ctx, &mut options)?),
+            _ => token = Some(args::presented(&mut options)?),
         }
     }
     role::check_may_decide(ctx)?;

@@ -7,7 +7,7 @@ use crate::core::heartbeat::{Extra, Heartbeat, Pulse};
 use crate::core::refusal::{Limit, Refusal};
 use crate::core::room::Env;
 use crate::server::api::Ctx;
-use crate::server::entry::command_entry;
+use crate::server::entry::{self, command_entry};
 use crate::server::keys::Key;
 use crate::server::strings::{Args, Str};
 use crate::server::{deadlines, metrics, role, rooms, unit};
@@ -50,7 +50,7 @@ enum Beat {
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     args::room(args.get(1), ctx.flags().cluster())?;
-    let items = parse(ctx, args)?;
+    let items = parse(args)?;
     role::check_may_decide(ctx)?;
     let (name, env) = (args.str(1), rooms::env());
     let beats = renew(ctx, name, &items, &env)?;
@@ -74,12 +74,12 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 }
 
 /// All items, or a refusal for all.
-fn parse<'a>(ctx: Ctx, args: Args<'a>) -> Result<Vec<Heartbeat<'a>>, Refusal> {
+fn parse(args: Args<'_>) -> Result<Vec<Heartbeat<'_>>, Refusal> {
     let with_tokens = args.get(2).eq_ignore_ascii_case(b"TOKENS");
     let (first, size) = if with_tokens { (3, ITEM_WITH_TOKEN.len()) } else { (2, ITEM.len()) };
     let given = args.len() - first;
     if with_tokens {
-        (first..args.len()).skip(size - 1).step_by(size).for_each(|at| ctx.redact(at));
+        (first..args.len()).skip(size - 1).step_by(size).for_each(entry::hide);
     }
     if given == 0 || given % size != 0 {
         return Err(SYNTAX);

@@ -90,8 +90,8 @@ fn parse<'a>(ctx: Ctx, args: Args<'a>, env: &Env) -> Result<Open<'a>, Refusal> {
             "SESSION" => open.session = Some(options.id()?),
             "TTL" => open.ttl_ms = Some(options.int()?),
             "UNTIL" => open.until = Some(options.int()?),
-            "TOKEN" => open.token = Some(args::secret(ctx, &mut options)?),
-            "GRANT-TOKEN" => drop(args::secret(ctx, &mut options)?),
+            "TOKEN" => open.token = Some(args::secret(&mut options)?),
+            "GRANT-TOKEN" => drop(args::secret(&mut options)?),
             "META" => open.meta = Some(options.value()?),
             _ => open.only_if_vacant = true,
         }

@@ -62,7 +62,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     if args.len() == PLAIN {
         return renew(ctx, name, &beat, &Extra::default(), true, &env);
     }
-    let extra = parse(ctx, args, &mut beat, &env)?;
+    let extra = parse(args, &mut beat, &env)?;
     if extra.meta.is_some() && flags.out_of_memory() {
         return Err(Refusal::OutOfMemory);
     }
@@ -72,7 +72,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     renew(ctx, name, &beat, &extra, false, &env)
 }
 
-fn parse<'a>(ctx: Ctx, args: Args<'a>, beat: &mut Heartbeat<'a>, env: &Env) -> Result<Extra<'a>, Refusal> {
+fn parse<'a>(args: Args<'a>, beat: &mut Heartbeat<'a>, env: &Env) -> Result<Extra<'a>, Refusal> {
     let mut extra = Extra::default();
     let mut options = Options::after(args, PLAIN, SPEC.args);
     while let Some(option) = options.next()? {
@@ -81,7 +81,7 @@ fn parse<'a>(ctx: Ctx, args: Args<'a>, beat: &mut Heartbeat<'a>, env: &Env) -> R
             "META" => extra.meta = Some(options.value()?),
             "TTL" => extra.ttl_ms = Some(options.int()?),
             "OBSERVED" => extra.observed_at = Some(options.int()?),
-            _ => beat.token = Some(args::presented(ctx, &mut options)?),
+            _ => beat.token = Some(args::presented(&mut options)?),
         }
     }
     if let Some(ttl_ms) = extra.ttl_ms {

@@ -3,6 +3,7 @@
 //! A panic must not cross into C, where it would kill the server: each way in catches it, logs where it came from
 //! and answers an error. Handlers therefore check first and change last.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -62,12 +63,29 @@ pub unsafe fn run_command(
     load::mark_used();
     // SAFETY: the caller says so.
     let (ctx, args) = unsafe { (Ctx::new(ctx), Args::new(argv, argc)) };
-    match guard(|| handler(ctx, args)) {
+    let outer = SECRETS.take();
+    let done = guard(|| handler(ctx, args));
+    for index in SECRETS.replace(outer) {
+        ctx.redact(index);
+    }
+    match done {
         Some(Ok(())) => {}
         Some(Err(refusal)) => ctx.reply().error(&refusal),
         None => ctx.reply().error(&"ERR internal error"),
     }
     OK
+}
+
+thread_local! {
+    /// Arguments of the running command to hide once it is done with them.
+    static SECRETS: Cell<Vec<usize>> = const { Cell::new(Vec::new()) };
+}
+
+/// Argument `index` of the running command must not show in SLOWLOG or MONITOR.
+pub fn hide(index: usize) {
+    let mut secrets = SECRETS.take();
+    secrets.push(index);
+    SECRETS.set(secrets);
 }
 
 /// A timer that has been started and not fired.
