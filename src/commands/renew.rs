@@ -149,14 +149,7 @@ fn close(ctx: Ctx, name: Str<'_>, beat: &Heartbeat, extra: &Extra, env: &Env) ->
         let mut key = Key::write(ctx, name);
         match rooms::find(ctx, &mut key, name, env)? {
             None => Close::Gone { ended_at: 0 },
-            Some(value) => match value.room.decide_closed(beat, extra.observed_at, env)? {
-                Close::Duplicate { slot } => {
-                    metrics::duplicate();
-                    answer(ctx, "duplicate", value.room.span_left(slot, env));
-                    return Ok(());
-                }
-                decided => decided,
-            },
+            Some(value) => value.room.decide_closed(beat, extra.observed_at, env)?,
         }
     };
     match decided {
@@ -165,7 +158,10 @@ fn close(ctx: Ctx, name: Str<'_>, beat: &Heartbeat, extra: &Extra, env: &Env) ->
             answer(ctx, "ended", (0, env.now.unix));
         }
         Close::Gone { ended_at } => answer(ctx, "gone", (0, ended_at)),
-        Close::Duplicate { .. } => {}
+        Close::Duplicate { left } => {
+            metrics::duplicate();
+            answer(ctx, "duplicate", left);
+        }
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ impl Room {
     }
 
     fn apply_began(&mut self, began: &Began) {
-        let known_here = self.begun.take().is_some();
+        let known_here = self.begun.take().is_some_and(|begun| begun.gen == began.gen);
         self.gen = began.gen;
         self.floor = self.floor.max(began.floor);
         self.event_n = began.event_n;

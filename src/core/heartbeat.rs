@@ -46,9 +46,8 @@ pub enum Close {
     Gone {
         ended_at: u64,
     },
-    Duplicate {
-        slot: u32,
-    },
+    /// Its lease stands where it stood: ms left, and the unix time of its end.
+    Duplicate { left: (u64, u64) },
     Ended(Plan),
 }
 
@@ -135,7 +134,7 @@ impl Room {
             return Ok(Close::Gone { ended_at: 0 });
         }
         if beat.seq <= lease.seq {
-            return Ok(Close::Duplicate { slot });
+            return Ok(Close::Duplicate { left: self.span_left(slot, env) });
         }
         let mut plan = Plan::of(self, env);
         plan.signals = true;

@@ -17,6 +17,8 @@ pub struct Plan {
     pub needs_stream: bool,
     /// Whether what clients watch or cache has changed: roster, grants or policy, not a mere heartbeat.
     pub signals: bool,
+    /// Entries the room's own stream keeps; 0: all.
+    pub events_maxlen: u64,
     n: u64,
     at: u64,
     events_lost: u64,
@@ -31,6 +33,7 @@ impl Plan {
             events: Vec::new(),
             needs_stream: false,
             signals: false,
+            events_maxlen: room.policy(env.settings).events_maxlen(),
             n: room.event_n(),
             at: env.now.unix.max(room.last_at),
             events_lost: room.events_lost,

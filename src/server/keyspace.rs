@@ -17,11 +17,10 @@ use super::entry::{guard, Timer};
 use super::keys::{Key, Kind};
 use super::rooms::{self, RoomValue, Standing, ROOM};
 use super::strings::{OwnedStr, Str};
-use super::{deadlines, gauges, role, streams, unit};
+use super::{deadlines, gauges, role, settings, streams, unit};
 use crate::core::effect::Gen;
 use crate::core::event::{Body, Event};
 use crate::core::plan::Plan;
-use crate::core::policy::{OwnPolicy, Policy};
 
 /// Notifications that may bring a room or take one away.
 pub const CLASSES: c_int = (raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_LOADED) as c_int;
@@ -33,7 +32,7 @@ struct Closure {
     gen: Gen,
     event_n: u64,
     active: u64,
-    own: OwnPolicy,
+    events_maxlen: u64,
 }
 
 /// The last room unlinked: a value restored in its place keeps its epochs.
@@ -83,7 +82,7 @@ pub fn unlinked(db: i32, name: &[u8], value: &mut RoomValue) {
         gen: value.room.gen(),
         event_n: value.room.event_n(),
         active: value.room.gauges().leases,
-        own: value.room.own_policy().clone(),
+        events_maxlen: value.room.policy(settings::settings()).events_maxlen(),
     };
     if CLOSURES.with_borrow_mut(|all| {
         all.push(closure);
@@ -155,9 +154,8 @@ fn close(ctx: Ctx, closure: Closure) {
         subject: None,
         body: Body::Closed { active: closure.active },
     };
-    let policy = Policy { settings: env.settings, own: &closure.own };
     // A stream that cannot take it has no room left to count the loss.
-    let _ = streams::add(ctx, &closure.name, &event, &policy);
+    let _ = streams::add(ctx, &closure.name, &event, closure.events_maxlen, env.settings);
     ctx.notify(c"lease.closed", name);
 }
 

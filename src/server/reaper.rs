@@ -5,6 +5,7 @@
 //! 2. A tick works for `reap-slice-us`, then commands run. What is left comes with the next tick, at once.
 //! 3. A room with much to do gives way after a few steps to every room that is due, so that none starves.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::api::Ctx;
@@ -21,15 +22,26 @@ const STEPS_AT_ONCE: usize = 32;
 /// Tombstones that count as one step: forgetting writes no event.
 const FORGET_PER_STEP: usize = 64;
 
+/// Until a room is looked at again whose due work could not be done.
+const RETRY_MS: u64 = 100;
+
+thread_local! {
+    /// Whether the last tick found that replica traffic is to be avoided.
+    static PAUSED: Cell<bool> = const { Cell::new(false) };
+}
+
 /// The timer's work.
 pub fn tick(ctx: Ctx) {
     if !role::may_decide(ctx) {
         return;
     }
     if !role::may_write_unasked(ctx) {
-        metrics::pause_honoured();
+        if !PAUSED.replace(true) {
+            metrics::pause_honoured();
+        }
         return;
     }
+    PAUSED.set(false);
     let slice = Duration::from_micros(settings::settings().reap_slice_us());
     let start = Instant::now();
     let env = rooms::env();
@@ -77,13 +89,17 @@ fn visit(ctx: Ctx, db: i32, name: &[u8], env: &Env) {
     if !ctx.select_db(db) {
         return deadlines::settle(db, name, None);
     }
+    let mut wait_ms = 0;
     for _ in 0..STEPS_AT_ONCE {
-        match step(ctx, key_name, env) {
-            Ok(true) => {}
-            Ok(false) | Err(_) => return deadlines::settle(db, name, next_bound(ctx, key_name, env)),
+        if !step(ctx, key_name, env).unwrap_or(false) {
+            // Nothing is due any more; or something is and cannot be done now, such as in a slot that is moving.
+            wait_ms = RETRY_MS;
+            break;
         }
     }
-    deadlines::settle(db, name, next_bound(ctx, key_name, env).map(|bound| bound.max(env.now.mono)));
+    let bound = next_bound(ctx, key_name, env);
+    let now = env.now.mono;
+    deadlines::settle(db, name, bound.map(|bound| if bound > now { bound } else { now.saturating_add(wait_ms) }));
 }
 
 /// The room's next bound, which the index is about to learn.

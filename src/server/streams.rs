@@ -11,7 +11,7 @@ use super::call::{call, call_replicated, Shape, Words};
 use super::strings::Str;
 use crate::commands::args::hash_tag;
 use crate::core::event::Event;
-use crate::core::policy::{Policy, Scope};
+use crate::core::policy::{Scope, Settings};
 
 /// Why an event could not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,11 +68,11 @@ fn last_id(ctx: Ctx, stream: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Adds the event, trims as the policy says, tells replicas and wakes blocked readers.
-pub fn add(ctx: Ctx, room: &[u8], event: &Event, policy: &Policy) -> Result<(), Unwritten> {
-    let scope = policy.settings.events_scope();
+/// Adds the event, trims to `own_maxlen` or what holds for shared streams, tells replicas and wakes blocked readers.
+pub fn add(ctx: Ctx, room: &[u8], event: &Event, own_maxlen: u64, settings: &Settings) -> Result<(), Unwritten> {
+    let scope = settings.events_scope();
     let own = is_own(room, scope);
-    let maxlen = if own { policy.events_maxlen() } else { policy.settings.shared_events_maxlen() };
+    let maxlen = if own { own_maxlen } else { settings.shared_events_maxlen() };
     let mut words = Words::with_capacity(48);
     words.bytes(&events(room, scope));
     if maxlen > 0 {

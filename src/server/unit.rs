@@ -17,7 +17,6 @@ use crate::core::codec;
 use crate::core::effect::Effect;
 use crate::core::event::Event;
 use crate::core::plan::Plan;
-use crate::core::policy::Policy;
 use crate::core::refusal::Refusal;
 use crate::core::room::{Env, Room};
 
@@ -29,7 +28,7 @@ pub fn commit(ctx: Ctx, name: Str<'_>, mut plan: Plan, fresh: Option<Room>, env:
     if plan.effects.is_empty() {
         return Ok(());
     }
-    let lost = publish(ctx, name, &plan, fresh.as_ref(), env)?;
+    let lost = publish(ctx, name, &plan, env)?;
     plan.note(lost);
     metrics::events_lost(lost);
     let created = fresh.is_some();
@@ -61,23 +60,12 @@ pub fn replicate(ctx: Ctx, name: Str<'_>, effects: &[u8]) {
 }
 
 /// Writes the plan's events; returns how many no stream took.
-fn publish(ctx: Ctx, name: Str<'_>, plan: &Plan, fresh: Option<&Room>, env: &Env) -> Result<u64, Refusal> {
-    if plan.events.is_empty() {
-        return Ok(0);
-    }
-    let own = match fresh {
-        Some(room) => room.own_policy().clone(),
-        None => match Key::read(ctx, name).kind(&ROOM) {
-            Kind::Value(value) => value.room.own_policy().clone(),
-            Kind::Missing | Kind::Other => Default::default(),
-        },
-    };
-    let policy = Policy { settings: env.settings, own: &own };
+fn publish(ctx: Ctx, name: Str<'_>, plan: &Plan, env: &Env) -> Result<u64, Refusal> {
     let mut lost = 0;
     for (place, event) in plan.events.iter().enumerate() {
-        match streams::add(ctx, name.bytes(), event, &policy) {
+        match streams::add(ctx, name.bytes(), event, plan.events_maxlen, env.settings) {
             Ok(()) => {}
-            Err(Unwritten::NotHere) if plan.needs_stream && place == 0 => return Err(Refusal::TryAgain),
+            Err(Unwritten::NotHere) if place == 0 => return Err(Refusal::TryAgain),
             Err(Unwritten::Unwritable) if plan.needs_stream && place == 0 => return Err(Refusal::LogState),
             Err(_) => lost += 1,
         }
