@@ -130,6 +130,16 @@ fn close_pending(ctx: Ctx) {
     ctx.select_db(db);
 }
 
+/// A new room is about to take this name: an earlier one is told first, while the event counter is still its own.
+pub fn close_before(ctx: Ctx, name: &[u8]) {
+    let db = ctx.db();
+    let at = CLOSURES.with_borrow(|all| all.iter().position(|c| c.db == db && c.name == name));
+    if let Some(at) = at {
+        let closure = CLOSURES.with_borrow_mut(|all| all.remove(at));
+        close(ctx, closure);
+    }
+}
+
 /// Writes `closed`. A new room of that name has the event counter by now; without one the old room's goes on.
 fn close(ctx: Ctx, closure: Closure) {
     let env = rooms::env();

@@ -25,7 +25,7 @@ pub const APPLY: &std::ffi::CStr = c"LEASE.APPLY";
 
 /// Carries out a plan for the room `name`; `fresh` is the room it was made for, if the key is missing.
 pub fn commit(ctx: Ctx, name: Str<'_>, mut plan: Plan, fresh: Option<Room>, env: &Env) -> Result<(), Refusal> {
-    if plan.effects.is_empty() {
+    if plan.effects.is_empty() && plan.events.is_empty() {
         return Ok(());
     }
     let lost = publish(ctx, name, &plan, env)?;
