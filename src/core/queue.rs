@@ -9,6 +9,7 @@
 //!
 //! An entry is 12 bytes; nothing stale is ever left behind, so memory follows the number of records.
 
+use super::room::Mover;
 use super::slab::{grow, tighten};
 
 /// The records an entry points to.
@@ -97,6 +98,10 @@ impl Queue {
             }
         }
         found
+    }
+
+    pub fn move_buffer(&mut self, mover: &impl Mover) {
+        self.heap = mover.vec(std::mem::take(&mut self.heap));
     }
 
     pub fn heap_bytes(&self) -> usize {

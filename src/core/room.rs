@@ -78,6 +78,12 @@ pub struct Gauges {
     pub tombstones: u64,
 }
 
+/// Moves memory to a better place, for whoever owns the allocator.
+pub trait Mover {
+    fn vec<T>(&self, v: Vec<T>) -> Vec<T>;
+    fn boxed<T>(&self, b: Box<T>) -> Box<T>;
+}
+
 impl Room {
     /// A room that is not in the keyspace yet; its first write puts it there.
     pub fn new(began: Began) -> Self {
@@ -352,6 +358,25 @@ impl Room {
                 newest.into_iter().filter(|slot| *slot != NONE && live(slot)).collect()
             }
         }
+    }
+
+    /// Moves the buffers of all records and queues.
+    pub fn move_buffers(&mut self, mover: &impl Mover) {
+        self.leases.move_buffer(mover);
+        self.users.move_buffer(mover);
+        self.deadlines.move_buffer(mover);
+        self.tombstones.move_buffer(mover);
+    }
+
+    /// Moves the rare fields of `most` slots from `first` on; returns the next slot, if there is one.
+    pub fn move_extras(&mut self, mover: &impl Mover, first: u32, most: u32) -> Option<u32> {
+        let after = first.saturating_add(most);
+        for slot in first..after.min(self.leases.end()) {
+            if let Some(extras) = self.extras.remove(&slot) {
+                self.extras.insert(slot, mover.boxed(extras));
+            }
+        }
+        (after < self.leases.end()).then_some(after)
     }
 
     /// About how many allocations the room holds.

@@ -9,6 +9,8 @@ use std::collections::BinaryHeap;
 
 use hashbrown::HashTable;
 
+use super::room::Mover;
+
 #[derive(Clone, Debug)]
 pub struct Slab<T> {
     slots: Vec<Option<T>>,
@@ -83,6 +85,10 @@ impl<T> Slab<T> {
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         self.slots.iter_mut().enumerate().filter_map(|(slot, record)| Some((slot as u32, record.as_mut()?)))
+    }
+
+    pub fn move_buffer(&mut self, mover: &impl Mover) {
+        self.slots = mover.vec(std::mem::take(&mut self.slots));
     }
 
     /// Bytes allocated, the records' own allocations aside.

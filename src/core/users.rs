@@ -13,6 +13,7 @@ use std::num::NonZeroU32;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::id::{Id, DEFAULT_DEVICE};
+use super::room::Mover;
 use super::slab::{tighten_index, Slab};
 
 /// No slot.
@@ -137,6 +138,10 @@ impl Users {
         if gone {
             self.remove(user);
         }
+    }
+
+    pub fn move_buffer(&mut self, mover: &impl Mover) {
+        self.slots.move_buffer(mover);
     }
 
     pub fn heap_bytes(&self) -> usize {

@@ -12,7 +12,7 @@ use redis_module::raw::{RedisModuleCtx, RedisModuleEvent, RedisModuleString, Red
 
 use super::api::{api, Ctx, OK};
 use super::strings::{Args, Str};
-use super::{load, log};
+use super::{load, log, metrics};
 use crate::core::refusal::Refusal;
 
 /// What a command does with its arguments. A refusal is answered for it; it has written no reply then.
@@ -70,7 +70,10 @@ pub unsafe fn run_command(
     }
     match done {
         Some(Ok(())) => {}
-        Some(Err(refusal)) => ctx.reply().error(&refusal),
+        Some(Err(refusal)) => {
+            metrics::rejected(&refusal);
+            ctx.reply().error(&refusal);
+        }
         None => ctx.reply().error(&"ERR internal error"),
     }
     OK

@@ -7,7 +7,7 @@ use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 
 use super::api::{api, has_api, Ctx, ERR, OK};
 use super::strings::Args;
-use super::{barrier, clock, entry, events, log, register, room_type, settings};
+use super::{barrier, clock, entry, events, info, log, register, room_type, settings};
 use crate::commands::COMMANDS;
 use crate::core::policy::{integer, Setting};
 
@@ -62,6 +62,7 @@ fn load(ctx: Ctx, args: Args<'_>) -> Result<(), String> {
     settings::register(ctx, &arguments.settings)?;
     room_type::register(ctx)?;
     register::register(ctx, COMMANDS)?;
+    info::register(ctx)?;
     if clock::is_manual() {
         barrier::install(ctx);
     }

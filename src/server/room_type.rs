@@ -12,7 +12,7 @@ use super::api::{api, Ctx};
 use super::entry::guard;
 use super::rooms::{RoomValue, Standing, ROOM};
 use super::strings::Str;
-use super::{clock, keyspace, load, log, unit};
+use super::{clock, defrag, keyspace, load, log, unit};
 use crate::core::snapshot::{self, Digest, Loading};
 
 /// Nine characters, part of the RDB format.
@@ -37,7 +37,7 @@ pub fn register(ctx: Ctx) -> Result<(), String> {
         free_effort: None,
         unlink: None,
         copy: None,
-        defrag: None,
+        defrag: Some(defrag::defrag),
         mem_usage2: Some(mem_usage),
         free_effort2: Some(free_effort),
         unlink2: Some(unlink),

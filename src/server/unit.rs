@@ -47,7 +47,7 @@ pub fn commit(ctx: Ctx, name: Str<'_>, mut plan: Plan, fresh: Option<Room>, env:
     if plan.signals {
         ctx.signal_modified(name);
     }
-    metrics::count(&plan.effects, env);
+    metrics::committed(&plan, env);
     notify(ctx, name, &plan.events);
     Ok(())
 }
