@@ -37,7 +37,7 @@ def entry(id, fields):
 
 
 def gen_order(gen):
-    return [int(part) for part in gen.split("-")]
+    return int(gen.split("-")[0])
 
 
 class Ledger:

@@ -119,14 +119,17 @@ fn renew(ctx: Ctx, name: Str<'_>, items: &[Heartbeat], env: &Env) -> Result<Vec<
                 continue;
             }
             Ok(Pulse::Plain { slot, renewed }) => {
-                metrics::renewed(value.room.silence_ms(slot, env));
+                metrics::heartbeat_gap(value.room.silence_ms(slot, env));
+                metrics::renewed(&renewed);
                 value.room.apply_renewed(slot, &renewed);
                 batch.renewed(item.session, &renewed);
                 slot
             }
             Ok(Pulse::Told { slot, plan, .. }) => {
+                let gap_ms = value.room.silence_ms(slot, env);
                 drop(key);
                 unit::commit(ctx, name, plan, None, env)?;
+                metrics::heartbeat_gap(gap_ms);
                 key = Key::write(ctx, name);
                 slot
             }

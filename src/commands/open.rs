@@ -11,7 +11,7 @@ use crate::server::api::{self, Ctx};
 use crate::server::entry::command_entry;
 use crate::server::keys::Key;
 use crate::server::strings::Args;
-use crate::server::{role, rooms, unit};
+use crate::server::{metrics, role, rooms, unit};
 
 pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.open",
@@ -42,14 +42,17 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     let open = parse(ctx, args, &env)?;
     role::check_may_decide(ctx)?;
     let name = args.str(1);
-    let (decided, fresh) = {
+    let (decided, absence, fresh) = {
         let mut key = Key::write(ctx, name);
         match rooms::find(ctx, &mut key, name, &env)? {
-            Some(value) => (value.room.decide_open(&open, &env)?, None),
+            Some(value) => {
+                let absence = value.room.absence(open.user, open.device, &env);
+                (value.room.decide_open(&open, &env)?, absence, None)
+            }
             None => {
                 drop(key);
                 let room = rooms::fresh(ctx, name, &env);
-                (room.decide_open(&open, &env)?, Some(room))
+                (room.decide_open(&open, &env)?, None, Some(room))
             }
         }
     };
@@ -57,6 +60,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         Opening::Retry => open.session.unwrap_or_default().to_vec(),
         Opening::Fresh(session, plan) => {
             unit::commit(ctx, name, plan, fresh, &env)?;
+            absence.into_iter().for_each(metrics::reconnected);
             session.as_bytes().to_vec()
         }
     };

@@ -109,14 +109,15 @@ fn renew(ctx: Ctx, name: Str<'_>, beat: &Heartbeat, extra: &Extra, verbatim: boo
     let Some(value) = rooms::find(ctx, &mut key, name, env)? else {
         return Err(Refusal::UNKNOWN_SESSION);
     };
-    let (slot, motion, plan) = match value.room.decide_renew(beat, extra, env)? {
+    let (slot, motion, plan, gap_ms) = match value.room.decide_renew(beat, extra, env)? {
         Pulse::Duplicate { slot } => {
             metrics::duplicate();
             answer(ctx, "duplicate", value.room.span_left(slot, env));
             return Ok(());
         }
         Pulse::Plain { slot, renewed } => {
-            metrics::renewed(value.room.silence_ms(slot, env));
+            metrics::heartbeat_gap(value.room.silence_ms(slot, env));
+            metrics::renewed(&renewed);
             value.room.apply_renewed(slot, &renewed);
             let bound = unit::new_bound(value, env);
             answer(ctx, status(renewed.motion, extra.signal), value.room.span_left(slot, env));
@@ -129,10 +130,11 @@ fn renew(ctx: Ctx, name: Str<'_>, beat: &Heartbeat, extra: &Extra, verbatim: boo
             deadlines::expect(ctx, name, bound);
             return Ok(());
         }
-        Pulse::Told { slot, motion, plan } => (slot, motion, plan),
+        Pulse::Told { slot, motion, plan } => (slot, motion, plan, value.room.silence_ms(slot, env)),
     };
     drop(key);
     unit::commit(ctx, name, plan, None, env)?;
+    metrics::heartbeat_gap(gap_ms);
     let mut key = Key::read(ctx, name);
     let left = rooms::find(ctx, &mut key, name, env)?.map_or((0, 0), |value| value.room.span_left(slot, env));
     answer(ctx, status(motion, extra.signal), left);

@@ -9,7 +9,7 @@ use super::effect::{Effect, Forgot};
 use super::id::Id;
 use super::lease::Lease;
 use super::plan::Plan;
-use super::room::{Env, Room};
+use super::room::{Env, Gauges, Room};
 
 impl Room {
     /// The next lease that time has ended, and its removal. Bounds that prove too early are put right on the way.
@@ -59,20 +59,91 @@ impl Room {
 
     /// Live leases, and users that have one; the work grows with what is overdue, not with the room.
     pub fn count(&mut self, mono: u64) -> (u64, u64) {
+        let (leases, users) = self.count_overdue(mono);
+        ((self.deadlines.len() as u64).saturating_sub(leases), u64::from(self.users.present()).saturating_sub(users))
+    }
+
+    /// What the gauges still hold and no read shows any more: leases and tombstones whose time is over, and users
+    /// that have no other lease.
+    pub fn lapsed(&mut self, mono: u64) -> Gauges {
+        let (leases, users) = self.count_overdue(mono);
+        Gauges { leases, users, tombstones: self.tombstones.due(mono, usize::MAX).len() as u64 }
+    }
+
+    /// Overdue leases, and users all of whose leases are.
+    fn count_overdue(&mut self, mono: u64) -> (u64, u64) {
         let overdue = self.overdue(mono);
-        let mut gone = hashbrown::HashMap::<u32, u32>::new();
+        let mut users = 0u64;
+        // Of users with several leases only: a million overdue leases of a user each should cost no table.
+        let mut seen = hashbrown::HashMap::<u32, u32>::new();
         for lease in overdue.iter().filter_map(|slot| self.leases.get(*slot)) {
-            let of_user = gone.entry(lease.user).or_default();
-            *of_user = of_user.saturating_add(1);
+            let all = self.user_leases(lease);
+            let seen = if all == 1 { &mut 0 } else { seen.entry(lease.user).or_default() };
+            *seen = seen.saturating_add(1);
+            users = users.saturating_add(u64::from(*seen == all));
         }
-        let all_gone = |(user, gone): (&u32, &u32)| self.users.get(*user).is_some_and(|u| u.leases == *gone);
-        let users_gone = gone.iter().filter(|g| all_gone(*g)).count() as u64;
-        let leases = (self.deadlines.len() as u64).saturating_sub(overdue.len() as u64);
-        (leases, u64::from(self.users.present()).saturating_sub(users_gone))
+        (overdue.len() as u64, users)
     }
 
     /// Unix ms at which a lease that is not live ended, or was due to.
     pub(super) fn ended_at(&self, lease: &Lease, env: &Env) -> u64 {
         lease.deadline().map_or(lease.end, |deadline| env.now.to_unix(deadline))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::effect::Opened;
+    use crate::core::policy::Settings;
+    use crate::core::time::Now;
+
+    fn open(room: &mut Room, session: &str, user: &str, deadline: u64) {
+        room.apply(&Effect::Opened(Box::new(Opened {
+            session: Id::new(session.as_bytes()),
+            user: Id::new(user.as_bytes()),
+            device: Id::new(session.as_bytes()),
+            epoch: 1,
+            ttl_ms: 10,
+            deadline,
+            at: 0,
+            until: None,
+            token: None,
+            meta: None,
+            replaced: None,
+        })));
+    }
+
+    fn lapsed(room: &mut Room, mono: u64) -> (u64, u64, u64) {
+        let Gauges { leases, users, tombstones } = room.lapsed(mono);
+        (leases, users, tombstones)
+    }
+
+    #[test]
+    fn lapsed_leases_take_a_user_along_once_none_is_left() {
+        let mut room = Room::default();
+        for (session, user, deadline) in [("a", "u", 10), ("b", "u", 20), ("c", "v", 20), ("d", "w", 30)] {
+            open(&mut room, session, user, deadline);
+        }
+        assert_eq!((lapsed(&mut room, 9), room.count(9)), ((0, 0, 0), (4, 3)));
+        assert_eq!((lapsed(&mut room, 10), room.count(10)), ((1, 0, 0), (3, 3)));
+        assert_eq!((lapsed(&mut room, 20), room.count(20)), ((3, 2, 0), (1, 1)));
+    }
+
+    #[test]
+    fn a_tombstone_lapses_and_its_age_is_told_when_time_ended_it() {
+        let settings = Settings::default();
+        let mut room = Room::default();
+        open(&mut room, "a", "u", 10);
+        let env = Env { now: Now { mono: 17, unix: 1017 }, settings: &settings };
+        let plan = room.decide_expiry(&env).unwrap();
+        assert_eq!(plan.expiry_ages(env.now).collect::<Vec<_>>(), [7]);
+        plan.effects.iter().for_each(|effect| room.apply(effect));
+        let (until, _) = room.tombstones.first().unwrap();
+        assert_eq!((lapsed(&mut room, until - 1), lapsed(&mut room, until)), ((0, 0, 0), (0, 0, 1)));
+
+        open(&mut room, "b", "u", 40);
+        let (plan, _) = room.decide_kick(Some(b"u"), None, &env);
+        assert_eq!(plan.expiry_ages(env.now).count(), 0);
     }
 }

@@ -23,6 +23,7 @@
     )
 )]
 
+pub mod absence;
 pub mod codec;
 pub mod depart;
 pub mod effect;

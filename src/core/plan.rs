@@ -7,7 +7,7 @@ use super::id::Id;
 use super::lease::{Lease, Reason};
 use super::policy::Setting;
 use super::room::{Env, Room};
-use super::time::MAX;
+use super::time::{Now, MAX};
 
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -72,6 +72,20 @@ impl Plan {
             matches!(e.body, Body::Removed { .. }) && e.subject.as_ref().is_some_and(|s| s.user.as_bytes() == user)
         };
         self.events.iter().filter(of_user).count() as u32
+    }
+
+    /// How late time's endings among the plan's effects are, in ms. An ending stands beside its removal, in order.
+    pub fn expiry_ages(&self, now: Now) -> impl Iterator<Item = u64> + '_ {
+        let endings = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Ended(ended) => Some(ended),
+            _ => None,
+        });
+        let by_time = self.events.iter().filter_map(|event| match event.body {
+            Body::Removed { due, .. } => Some(due.is_some()),
+            _ => None,
+        });
+        let late = endings.zip(by_time).filter(|(_, by_time)| *by_time);
+        late.map(move |(ended, _)| now.unix.saturating_sub(ended.at))
     }
 
     /// Closes the step, once it is known how many of its events no stream took.

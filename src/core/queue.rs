@@ -100,7 +100,7 @@ impl Queue {
         found
     }
 
-    pub fn move_buffer(&mut self, mover: &impl Mover) {
+    pub fn move_buffers(&mut self, mover: &impl Mover) {
         self.heap = mover.vec(std::mem::take(&mut self.heap));
     }
 

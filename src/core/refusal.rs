@@ -101,6 +101,35 @@ impl Refusal {
     /// What session commands answer where there is no such room or session.
     pub const UNKNOWN_SESSION: Self = Self::Stale(Stale::Unknown);
 
+    /// One of every kind: numbers and sentences make none.
+    pub const KINDS: [Self; 20] = [
+        Self::Bad(""),
+        Self::WrongType,
+        Self::ReadOnly,
+        Self::OutOfMemory,
+        Self::Stale(Stale::Unknown),
+        Self::Stale(Stale::Expired),
+        Self::Stale(Stale::Left),
+        Self::Stale(Stale::Kicked),
+        Self::Stale(Stale::Revoked),
+        Self::Stale(Stale::Superseded(0)),
+        Self::Denied(Denied::Token),
+        Self::Held(0),
+        Self::Conflict(Conflict::Session),
+        Self::Limit(Limit::Leases),
+        Self::Limit(Limit::Id),
+        Self::Limit(Limit::Meta),
+        Self::Limit(Limit::Items),
+        Self::Limit(Limit::Exhausted),
+        Self::LogState,
+        Self::TryAgain,
+    ];
+
+    /// Its place among [`Refusal::KINDS`].
+    pub fn kind(&self) -> Option<usize> {
+        Self::KINDS.iter().position(|kind| kind.code() == self.code() && kind.word() == self.word())
+    }
+
     /// The first word of the error.
     pub fn code(&self) -> &'static str {
         match self {
@@ -191,5 +220,24 @@ mod tests {
         assert!(text(Refusal::Held(12000)).starts_with("HELD 12000: "));
         assert!(text(Refusal::LogState).starts_with("LOGSTATE: "));
         assert_eq!(text(Refusal::Bad("syntax error")), "ERR syntax error");
+    }
+
+    #[test]
+    fn kinds_are_complete_and_each_is_its_own() {
+        // Names every variant, so that a new one is missed here first.
+        let of_its_code = |refusal: &Refusal| match refusal {
+            Refusal::Bad(_) | Refusal::WrongType | Refusal::ReadOnly | Refusal::OutOfMemory => 1,
+            Refusal::Stale(
+                Stale::Unknown | Stale::Expired | Stale::Left | Stale::Kicked | Stale::Revoked | Stale::Superseded(_),
+            ) => 6,
+            Refusal::Denied(Denied::Token) | Refusal::Conflict(Conflict::Session) => 1,
+            Refusal::Limit(Limit::Leases | Limit::Id | Limit::Meta | Limit::Items | Limit::Exhausted) => 5,
+            Refusal::Held(_) | Refusal::LogState | Refusal::TryAgain => 1,
+        };
+        for (place, refusal) in Refusal::KINDS.iter().enumerate() {
+            assert_eq!(refusal.kind(), Some(place));
+            let listed = Refusal::KINDS.iter().filter(|kind| kind.code() == refusal.code());
+            assert_eq!(listed.count(), of_its_code(refusal));
+        }
     }
 }

@@ -362,10 +362,10 @@ impl Room {
 
     /// Moves the buffers of all records and queues.
     pub fn move_buffers(&mut self, mover: &impl Mover) {
-        self.leases.move_buffer(mover);
-        self.users.move_buffer(mover);
-        self.deadlines.move_buffer(mover);
-        self.tombstones.move_buffer(mover);
+        self.leases.move_buffers(mover);
+        self.users.move_buffers(mover);
+        self.deadlines.move_buffers(mover);
+        self.tombstones.move_buffers(mover);
     }
 
     /// Moves the rare fields of `most` slots from `first` on; returns the next slot, if there is one.

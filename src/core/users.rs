@@ -140,8 +140,8 @@ impl Users {
         }
     }
 
-    pub fn move_buffer(&mut self, mover: &impl Mover) {
-        self.slots.move_buffer(mover);
+    pub fn move_buffers(&mut self, mover: &impl Mover) {
+        self.slots.move_buffers(mover);
     }
 
     pub fn heap_bytes(&self) -> usize {

@@ -134,6 +134,14 @@ pub fn due(mono: u64) -> Option<(i32, Vec<u8>)> {
     })
 }
 
+/// All rooms that may have something due at `mono`.
+pub fn all_due(mono: u64) -> Vec<(i32, Vec<u8>)> {
+    INDEX.with_borrow(|index| {
+        let due = index.queue.due(mono, usize::MAX).into_iter();
+        due.filter_map(|slot| index.entries.get(slot)).map(|entry| (entry.db, entry.name.to_vec())).collect()
+    })
+}
+
 fn first_bound() -> Option<u64> {
     INDEX.with_borrow(|index| index.queue.first().map(|(bound, _)| bound))
 }

@@ -9,7 +9,7 @@ use super::api::{api, has_api, Ctx, ERR, OK};
 use super::strings::Args;
 use super::{barrier, clock, entry, events, info, log, register, room_type, settings};
 use crate::commands::COMMANDS;
-use crate::core::policy::{integer, Setting};
+use crate::core::policy::{integer, Scope, Setting};
 
 /// What an operator may pass at load.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -60,6 +60,9 @@ fn load(ctx: Ctx, args: Args<'_>) -> Result<(), String> {
     // SAFETY: the context is live.
     unsafe { api!(RedisModule_SetModuleOptions)(ctx.as_ptr(), options as c_int) };
     settings::register(ctx, &arguments.settings)?;
+    if settings::settings().events_scope() == Scope::Node && ctx.flags().cluster() {
+        return Err("events-scope node has one stream for all slots: not in a cluster".to_owned());
+    }
     room_type::register(ctx)?;
     register::register(ctx, COMMANDS)?;
     info::register(ctx)?;

@@ -23,7 +23,7 @@ const STEPS_AT_ONCE: usize = 32;
 const FORGET_PER_STEP: usize = 64;
 
 /// Until a room is looked at again whose due work could not be done.
-const RETRY_MS: u64 = 100;
+pub const RETRY_MS: u64 = 100;
 
 thread_local! {
     /// Whether the last tick found that replica traffic is to be avoided.

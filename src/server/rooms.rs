@@ -95,20 +95,24 @@ pub fn env() -> Env<'static> {
 
 /// The room of a command, begun if it has to be. The key must be open for writing if the command writes.
 pub fn find<'k>(ctx: Ctx, key: &'k mut Key, name: Str<'_>, env: &Env) -> Result<Option<&'k mut RoomValue>, Refusal> {
-    let reason = match key.kind(&ROOM) {
+    let found: *mut RoomValue = match key.kind(&ROOM) {
         Kind::Missing => return Ok(None),
         Kind::Other => return Err(Refusal::WrongType),
-        Kind::Value(value) => beginning(value),
+        Kind::Value(value) => value,
     };
-    if let Some(reason) = reason.filter(|_| role::may_decide(ctx)) {
-        // The streams are read by commands, and no command may run while the room is borrowed.
-        let last_event = streams::last_event(ctx, name);
-        if let Kind::Value(value) = key.kind(&ROOM) {
-            begin(value, reason, last_event, env);
-        }
-    }
+    // SAFETY: the key stays open and borrowed for 'k, and nothing has run since. (The borrow checker cannot see that
+    // the borrow is given up where this does not return; asking the key again costs as much as the lookup.)
+    let value = unsafe { &mut *found };
+    let Some(reason) = beginning(value).filter(|_| role::may_decide(ctx)) else {
+        return Ok(Some(value));
+    };
+    // The stream is read by a command, and no command may run while the room is borrowed.
+    let last_event = streams::last_event(ctx, name);
     match key.kind(&ROOM) {
-        Kind::Value(value) => Ok(Some(value)),
+        Kind::Value(value) => {
+            begin(value, reason, last_event, env);
+            Ok(Some(value))
+        }
         Kind::Missing | Kind::Other => Ok(None),
     }
 }
