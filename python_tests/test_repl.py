@@ -17,6 +17,13 @@ def on(server, way=PLAIN):
     return Client(server, way)
 
 
+def online_replica(server, **options):
+    """A replica that its primary has found to be online: until then writes would wait for its first acknowledgement, a second."""
+    replica = server.replica(**options)
+    wait_until(lambda: "state=online" in server.info("replication").get("slave0", ""))
+    return replica
+
+
 def cut(replica):
     """The replica keeps its data and role and hears no more of its primary."""
     replica.call("REPLICAOF " + NOWHERE)
@@ -54,9 +61,9 @@ def test_repl_01_the_reaper_during_a_pause(client, heard_by):
         written = lambda: server.info("persistence")["aof_current_size"]
         readers = [client]
     else:
-        readers = [client, on(server.replica(), client.way)]
+        readers = [client, on(online_replica(server), client.way)]
         written = lambda: server.info("replication")["master_repl_offset"]
-    client.pipeline(*(f"LEASE.OPEN r u{number} SESSION s{number} TTL 300" for number in range(100)))
+    client.pipeline(*(f"LEASE.OPEN r u{number} SESSION s{number} TTL 1000" for number in range(100)))
     client.raw("CLIENT PAUSE 10000 WRITE")
     if heard_by == "replica":
         wait_until(lambda: readers[1]("LEASE.COUNT r") == [100, 100])
@@ -81,16 +88,16 @@ def test_repl_01_the_reaper_during_a_pause(client, heard_by):
 @pytest.mark.server(clock=None, lease={"ttl-min-ms": 1})
 def test_repl_02_a_demoted_primary(server):
     """REPL-02 A demoted primary keeps expiring: it writes nothing any more, the new one's leases live on."""
-    a, b = server, server.replica()
+    a, b = server, online_replica(server)
     client = on(b)
-    on(a)("LEASE.OPEN r u1 SESSION kept TTL 500")
-    on(a)("LEASE.OPEN r u2 SESSION silent TTL 500")
+    on(a)("LEASE.OPEN r u1 SESSION kept TTL 1000")
+    on(a)("LEASE.OPEN r u2 SESSION silent TTL 1000")
     b.in_step()
     promote(b)
-    stop = time.monotonic() + 1.5
+    stop = time.monotonic() + 2
     a.call("REPLICAOF " + NOWHERE)
     digest, written = a.call("DEBUG DIGEST"), a.info("replication")["master_repl_offset"]
-    a.call.send([["DEBUG", "SLEEP", "0.8"]])
+    a.call.send([["DEBUG", "SLEEP", "1.2"]])
     seq = 0
     while time.monotonic() < stop:
         seq += 1
@@ -115,7 +122,7 @@ def test_repl_03_a_replica_past_the_deadline(client):
     client("LEASE.OPEN r u2 SESSION b TTL 9000")
     client("LEASE.OPEN r u3 SESSION c TTL 5000")
     client("LEASE.LEAVE r c 1 LINGER 4000")
-    replica = client.server.replica()
+    replica = online_replica(client.server)
     reader = on(replica, client.way)
     digest, offset = replica.call("DEBUG DIGEST"), replica.info("replication")["slave_repl_offset"]
     replica.call("LEASE.CLOCK ADVANCE 5000")
@@ -138,7 +145,7 @@ def test_repl_03_a_replica_past_the_deadline(client):
 @pytest.mark.server(redis={"appendonly": "yes", "appendfsync": "always"})
 def test_repl_04_a_batch_over_live_and_expired_leases(client):
     """REPL-04 A batch over live and expired leases: only what was accepted travels."""
-    replica = client.server.replica()
+    replica = online_replica(client.server)
     client("LEASE.OPEN r u1 SESSION alive")
     client("LEASE.OPEN r u2 SESSION overdue TTL 1000")
     client("LEASE.OPEN r u3 SESSION bound TOKEN s3cret")
@@ -177,7 +184,7 @@ def test_repl_04_malformed_and_too_many(client):
 def test_repl_05_reads_on_the_primary_write_nothing(client):
     """REPL-05 A read that writes: not one byte to replica or AOF from reads of an overdue lease, on the primary."""
     server = client.server
-    server.replica()
+    online_replica(server)
     client("LEASE.OPEN r u1 SESSION a TTL 100")
     client.raw("CLIENT PAUSE 60000 WRITE")  # so that it stays overdue
     wait_until(lambda: client("LEASE.COUNT r") == [0, 0])
@@ -194,7 +201,7 @@ def test_repl_05_reads_on_the_primary_write_nothing(client):
 def test_repl_05_reads_on_a_replica_write_nothing(client):
     """REPL-05 A read that writes: nor on a read-only replica, where all reads are allowed and no write is."""
     client("LEASE.OPEN r u1 SESSION a TTL 1000")
-    replica = client.server.replica(redis={"appendonly": "yes", "appendfsync": "always"})
+    replica = online_replica(client.server, redis={"appendonly": "yes", "appendfsync": "always"})
     replica.call("LEASE.CLOCK ADVANCE 1000")
     reader = on(replica, client.way)
     state = lambda: (replica.info("replication")["slave_repl_offset"], aof(replica), replica.call("DEBUG DIGEST"))
@@ -212,7 +219,7 @@ def test_repl_05_reads_on_a_replica_write_nothing(client):
 @pytest.mark.server(lease={"recovery-grace-ms": 0})
 def test_repl_06_a_lagging_replica(server):
     """REPL-06 A lagging replica and the ttl: it removes nothing itself, applies late heartbeats, and ends the lease once, promoted."""
-    a, b = on(server), on(server.replica())
+    a, b = on(server), on(online_replica(server))
     a("LEASE.OPEN r u1 SESSION a TTL 10000")
     a("LEASE.OPEN r u2 SESSION capped TTL 10000 UNTIL 13000")
     b.server.in_step()
@@ -241,7 +248,7 @@ def test_repl_06_a_lagging_replica(server):
 
 def test_repl_07_refused_for_a_moment(server):
     """REPL-07 Refused for a moment in a failover: the same heartbeat again on the new primary is renewed, or a duplicate."""
-    a, b = on(server), on(server.replica())
+    a, b = on(server), on(online_replica(server))
     a("LEASE.OPEN r u1 SESSION a")
     a("LEASE.RENEW r a 1 1")
     b.server.in_step()
@@ -258,7 +265,7 @@ def test_repl_07_refused_for_a_moment(server):
 @pytest.mark.server(clock=None)
 def test_repl_07_failover_under_heartbeats(server):
     """REPL-07 Refused for a moment in a failover: with FAILOVER, while heartbeats come without a break."""
-    a, b = server, server.replica()
+    a, b = server, online_replica(server)
     on(a)("LEASE.OPEN r u1 SESSION a")
     b.in_step()
     nodes, said, statuses = [a, b], set(), []
@@ -285,7 +292,7 @@ def test_repl_07_failover_under_heartbeats(server):
 
 def test_repl_08_an_acknowledged_open_is_lost(server):
     """REPL-08 An acknowledged OPEN is lost: its epoch is not given out again, its session is unknown."""
-    a, b = on(server), on(server.replica())
+    a, b = on(server), on(online_replica(server))
     first = a("LEASE.OPEN r u1 SESSION a")
     b.server.in_step()
     cut(b.server)
@@ -310,7 +317,7 @@ def test_repl_08_an_acknowledged_open_is_lost(server):
 @pytest.mark.parametrize("grace, kept, shortened", (("-1", 30000, 4000), ("0", 2000, 2000), ("5000", 5000, 4000)))
 def test_repl_08_deadlines_of_a_new_primary(server, grace, kept, shortened):
     """REPL-08 An acknowledged OPEN is lost (section 7): a promotion gives each lease its grace, the shortened their span, UNTIL holds."""
-    a, b = on(server), on(server.replica())
+    a, b = on(server), on(online_replica(server))
     b.raw("CONFIG", "SET", "lease.recovery-grace-ms", grace)
     a("LEASE.SETPOLICY r disconnect-ms 4000")
     a("LEASE.OPEN r u1 SESSION plain")
@@ -339,7 +346,7 @@ def test_repl_09_diskless_load(server, leases):
     primary = on(server)
     fill(primary, leases)
     primary.raw("EVAL", "for i = 1, 300 do redis.call('SET', 'filler' .. i, i) end", 0)
-    replica = server.replica(redis={"repl-diskless-load": "swapdb"})
+    replica = online_replica(server, redis={"repl-diskless-load": "swapdb"})
     reader = on(replica)
     before = reader("LEASE.COUNT r1")
     assert before == [leases // 10, leases // 10]
@@ -376,7 +383,7 @@ def test_repl_09_an_aborted_sync_and_then_promotion(server):
     primary = on(server)
     fill(primary, 1000)
     primary.raw("EVAL", "for i = 1, 300 do redis.call('SET', 'filler' .. i, i) end", 0)
-    replica = server.replica(redis={"repl-diskless-load": "swapdb"})
+    replica = online_replica(server, redis={"repl-diskless-load": "swapdb"})
     server.call("CONFIG SET rdb-key-save-delay 3000")
     cut(replica)
     server.call("DEBUG CHANGE-REPL-ID")

@@ -1,6 +1,7 @@
 /* Put in front of a process by LD_PRELOAD: its wall clock is ahead by the seconds that the file $WALL_CLOCK_STEP holds, a long,
    read at every look at the clock. Its monotonic clocks are left alone. libfaketime does the same, but recurses under jemalloc. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -29,6 +30,12 @@ int gettimeofday(struct timeval *restrict now, void *restrict zone) {
     int failed = syscall(SYS_gettimeofday, now, zone);
     if (!failed && step) now->tv_sec += *step;
     return failed;
+}
+
+/* Some servers load modules with symbols of their own, RTLD_DEEPBIND, which would pass these functions by. */
+void *dlopen(const char *file, int mode) {
+    void *(*open_library)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+    return open_library(file, mode & ~RTLD_DEEPBIND);
 }
 
 time_t time(time_t *told) {

@@ -35,6 +35,8 @@ pub struct Env<'a> {
 #[derive(Clone, Default)]
 pub struct Room {
     pub(super) gen: Gen,
+    /// The ms of the latest history that reads were told, written or not.
+    pub(super) gen_told_ms: u64,
     pub(super) floor: u64,
     /// The highest epoch the room ever gave.
     pub(super) highest: u64,
@@ -92,6 +94,11 @@ impl Room {
 
     pub fn gen(&self) -> Gen {
         self.begun.as_ref().map_or(self.gen, |b| b.gen)
+    }
+
+    /// What the ms of the next history must exceed.
+    pub fn last_gen_ms(&self) -> u64 {
+        self.gen().ms.max(self.gen_told_ms)
     }
 
     pub fn event_n(&self) -> u64 {

@@ -51,6 +51,7 @@ fn header(room: &Room, chunks: u64, now: Now) -> Vec<u8> {
     w.byte(kind::HEADER);
     w.number(chunks);
     write_gen(&mut w, room.gen);
+    w.number(room.last_gen_ms());
     for number in [room.floor, room.highest, room.event_n, room.events_lost, room.last_at] {
         w.number(number);
     }
@@ -122,6 +123,7 @@ impl Loading {
         self.missing = Some(r.number()?);
         let room = &mut self.room;
         room.gen = read_gen(r)?;
+        room.gen_told_ms = r.number()?;
         room.floor = r.number()?;
         room.highest = r.number()?;
         room.event_n = r.number()?;

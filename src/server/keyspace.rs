@@ -17,7 +17,7 @@ use super::entry::{guard, Timer};
 use super::keys::{Key, Kind};
 use super::rooms::{self, RoomValue, Standing, ROOM};
 use super::strings::{OwnedStr, Str};
-use super::{deadlines, gauges, role, settings, streams, unit};
+use super::{deadlines, gauges, metrics, role, settings, streams, unit};
 use crate::core::effect::Gen;
 use crate::core::event::{Body, Event};
 use crate::core::plan::Plan;
@@ -164,8 +164,10 @@ fn close(ctx: Ctx, closure: Closure) {
         subject: None,
         body: Body::Closed { active: closure.active },
     };
-    // A stream that cannot take it has no room left to count the loss.
-    let _ = streams::add(ctx, &closure.name, &event, closure.events_maxlen, env.settings);
+    if streams::add(ctx, &closure.name, &event, closure.events_maxlen, env.settings).is_err() {
+        // There is no room left to count the loss.
+        metrics::events_lost(1);
+    }
     ctx.notify(c"lease.closed", name);
 }
 

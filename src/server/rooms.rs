@@ -143,12 +143,11 @@ fn beginning(value: &RoomValue) -> Option<Beginning> {
 
 fn begin(value: &mut RoomValue, reason: Beginning, last_event: Option<u64>, env: &Env) {
     let room = &mut value.room;
-    let own = room.gen();
     let drawn = match reason {
         Beginning::Era(era) => era.gen,
         Beginning::Restored | Beginning::Moved => draw_gen(env.now),
     };
-    let gen = Gen { ms: drawn.ms.max(own.ms.saturating_add(1)).min(MAX), ..drawn };
+    let gen = Gen { ms: drawn.ms.max(room.last_gen_ms().saturating_add(1)).min(MAX), ..drawn };
     LAST_GEN_MS.set(LAST_GEN_MS.get().max(gen.ms));
     let met = last_event.filter(|n| *n <= FOREIGN_ID).unwrap_or(0).max(room.event_n());
     let (lost_epochs, lost_events) = match reason {

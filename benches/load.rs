@@ -1,0 +1,297 @@
+//! The benchmark's load: one kind of command over many leases, as fast as the server takes it; or PINGs at a steady
+//! rate. `run.py` builds it with rustc alone and reads the line of JSON it prints.
+//!
+//! ```text
+//! load KIND PORT leases=N rooms=N connections=N pipeline=N [first=N] [ttl-ms=N | due-in-ms=N due-per-s=N] [sha=SHA]
+//!      [seconds=S lap=N]     KIND: set, renew, mrenew, open, lua-renew, lua-open; without seconds: each command once
+//! load ping PORT… per-s=N seconds=S
+//! ```
+//!
+//! 1. Lease i is in room i modulo rooms. All of a room goes over one connection, so that its seqs arrive in order.
+//! 2. The seq is the number of the lap over all leases. It has four digits, and every id its fixed width: so commands
+//!    are made before the clock starts, and sending is no more than writing a slice.
+//! 3. Every line of every reply is checked. A refusal or a duplicate ends the run.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::exit;
+use std::str::FromStr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Stand in a command for what is filled in when it is sent: the lap, and the ttl after which a lease is due.
+const SEQ: &str = "@@@@";
+const TTL: &str = "&&&&";
+
+// What the lines of a reply begin with; `_` is any line.
+const SET: &str = "+OK";
+const RENEWED: &str = "*3 $7 renewed : :";
+const ITEM_RENEWED: &str = "*2 $7 renewed :";
+const FIRST_EPOCH: &str = ":1";
+const OPENED: &str = "*28 $7 session $36 _ $5 epoch :1 $11 user_leases :1 $6 ttl_ms : $12 heartbeat_ms : $7 left_ms : \
+                      $10 expires_at : $3 now : $8 replaced $-1 $3 gen $ _ $7 log_seq : $10 log_oldest : \
+                      $7 event_n : $5 acked _";
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (pairs, words): (Vec<&str>, Vec<&str>) = args.iter().map(String::as_str).partition(|arg| arg.contains('='));
+    let options = Options(pairs.iter().filter_map(|pair| pair.split_once('=')).collect());
+    match words[..] {
+        ["ping", ref ports @ ..] => ping(ports, &options),
+        [kind, port] => run(&Load::new(kind, &options), port, &options),
+        _ => fail("its arguments are told at the head of load.rs"),
+    }
+}
+
+fn fail(reason: &str) -> ! {
+    eprintln!("load: {reason}");
+    exit(1)
+}
+
+struct Options<'a>(HashMap<&'a str, &'a str>);
+
+impl Options<'_> {
+    fn find<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.0.get(name).map(|text| text.parse().unwrap_or_else(|_| fail(&format!("{name}={text}"))))
+    }
+
+    fn get<T: FromStr>(&self, name: &str) -> T {
+        self.find(name).unwrap_or_else(|| fail(&format!("{name}= is missing")))
+    }
+}
+
+// -------------------------------------------------------------------- commands
+
+/// What is sent, and what is expected back.
+struct Load<'a> {
+    kind: &'a str,
+    first: u64,
+    leases: u64,
+    rooms: u64,
+    ttl: String,
+    sha: String,
+    reply: Vec<String>,
+}
+
+impl<'a> Load<'a> {
+    fn new(kind: &'a str, options: &Options) -> Self {
+        let (leases, rooms) = (options.get("leases"), options.get("rooms"));
+        let reply = match kind {
+            "set" => SET.to_owned(),
+            "open" => OPENED.to_owned(),
+            "lua-open" => FIRST_EPOCH.to_owned(),
+            "mrenew" => (0..leases / rooms).fold(format!("*{}", leases / rooms), |all, _| all + " " + ITEM_RENEWED),
+            _ => RENEWED.to_owned(),
+        };
+        Self {
+            kind,
+            first: options.find("first").unwrap_or(0),
+            leases,
+            rooms,
+            ttl: options.find("ttl-ms").unwrap_or_else(|| TTL.to_owned()),
+            sha: options.find("sha").unwrap_or_default(),
+            reply: reply.split(' ').map(|line| line.trim_start_matches('_').to_owned()).collect(),
+        }
+    }
+
+    /// The command that a lease stands for; one of `mrenew` stands for all leases of its room.
+    fn command(&self, lease: u64) -> String {
+        let Self { ttl, sha, .. } = self;
+        let (room, user, session) =
+            (format!("room-{:06}", lease % self.rooms), format!("user-{lease:011}"), session(lease));
+        match self.kind {
+            "set" => format!("SET {room}:{user} {session} PX 30000"),
+            "renew" => format!("LEASE.RENEW {room} {session} 1 {SEQ}"),
+            "mrenew" => {
+                let all = (lease..self.leases).step_by(self.rooms as usize).map(self::session);
+                all.fold(format!("LEASE.MRENEW {room}"), |items, session| format!("{items} {session} 1 {SEQ}"))
+            }
+            "open" => format!("LEASE.OPEN {room} {user} SESSION {session} TTL {ttl}"),
+            "lua-renew" => format!("EVALSHA {sha} 2 due {{{room}}}:sessions renew {room} {session} 1 {SEQ}"),
+            "lua-open" => {
+                let keys = format!("due {{{room}}}:sessions {{{room}}}:holders");
+                format!("EVALSHA {sha} 3 {keys} open {room} {session} {user} {ttl}")
+            }
+            kind => fail(&format!("{kind} is no kind of load")),
+        }
+    }
+
+    /// The leases that stand for commands, those of each connection apart, in no order.
+    fn shares(&self, connections: u64) -> Vec<Vec<u64>> {
+        let count = if self.kind == "mrenew" { self.rooms } else { self.leases };
+        let mut order: Vec<u64> = (self.first..count).collect();
+        order.sort_by_key(|lease| scramble(*lease));
+        let of =
+            |connection| order.iter().copied().filter(|lease| lease % self.rooms % connections == connection).collect();
+        (0..connections).map(of).collect()
+    }
+}
+
+/// A version 4 UUID that follows from the lease's number, as the server's follow from chance.
+fn session(lease: u64) -> String {
+    let (high, low) = (scramble(lease), scramble(!lease));
+    let (time, middle, random) = (high >> 32, high >> 16 & 0xffff, high & 0xfff);
+    format!("{time:08x}-{middle:04x}-4{random:03x}-{:04x}-{:012x}", low >> 48 & 0x3fff | 0x8000, low & 0xffff_ffff_ffff)
+}
+
+/// The mixing function of splitmix64.
+fn scramble(seed: u64) -> u64 {
+    let z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// As the protocol spells it.
+fn encode(command: &str) -> String {
+    let words: Vec<&str> = command.split(' ').collect();
+    words.iter().fold(format!("*{}\r\n", words.len()), |mut all, word| {
+        let _ = write!(all, "${}\r\n{word}\r\n", word.len());
+        all
+    })
+}
+
+// -------------------------------------------------------------------- sending
+
+/// One connection and its share of the commands.
+struct Lane {
+    replies: BufReader<TcpStream>,
+    line: Vec<u8>,
+    leases: Vec<u64>,
+    commands: Vec<u8>,
+    /// Where seqs and a ttl stand in each command.
+    seqs: Vec<usize>,
+    ttl: Option<usize>,
+    /// The command to send next, and how many before it have not been answered.
+    next: usize,
+    unanswered: usize,
+    lap: u64,
+}
+
+impl Lane {
+    fn new(load: &Load, leases: Vec<u64>, port: &str, lap: u64) -> Self {
+        let commands: String = leases.iter().map(|lease| encode(&load.command(*lease))).collect();
+        let (size, one) = (commands.len() / leases.len(), encode(&load.command(leases[0])));
+        assert_eq!(size, one.len(), "commands differ in length");
+        Self {
+            replies: BufReader::with_capacity(1 << 17, connect(port)),
+            line: Vec::new(),
+            seqs: one.match_indices(SEQ).map(|(at, _)| at).collect(),
+            ttl: one.find(TTL),
+            commands: commands.into_bytes(),
+            leases,
+            next: 0,
+            unanswered: 0,
+            lap,
+        }
+    }
+
+    /// Sends the next `most` commands, or what is left of the lap.
+    fn send(&mut self, most: usize, ttl_of: impl Fn(u64) -> u64) {
+        let (size, count) = (self.commands.len() / self.leases.len(), most.min(self.leases.len() - self.next));
+        let batch = &mut self.commands[self.next * size..(self.next + count) * size];
+        for (command, lease) in batch.chunks_mut(size).zip(&self.leases[self.next..]) {
+            self.seqs.iter().for_each(|at| fill(&mut command[*at..][..SEQ.len()], self.lap));
+            self.ttl.iter().for_each(|at| fill(&mut command[*at..][..TTL.len()], ttl_of(*lease)));
+        }
+        self.replies.get_ref().write_all(batch).unwrap_or_else(|error| fail(&error.to_string()));
+        self.unanswered = count;
+        self.next = (self.next + count) % self.leases.len();
+        self.lap += u64::from(self.next == 0);
+    }
+
+    /// Reads and checks all replies that are due.
+    fn receive(&mut self, reply: &[String]) -> usize {
+        for expected in (0..self.unanswered).flat_map(|_| reply) {
+            self.line.clear();
+            let read = self.replies.read_until(b'\n', &mut self.line);
+            if !matches!(read, Ok(1..)) || !self.line.starts_with(expected.as_bytes()) {
+                fail(&format!("{} instead of {expected}", self.line.escape_ascii()));
+            }
+        }
+        std::mem::take(&mut self.unanswered)
+    }
+}
+
+/// Decimal digits of a number that has as many as there is place.
+fn fill(place: &mut [u8], number: u64) {
+    let rest = place.iter_mut().rev().fold(number, |rest, digit| {
+        *digit = b'0' + (rest % 10) as u8;
+        rest / 10
+    });
+    assert!(rest == 0 && place[0] != b'0', "{number} does not have {} digits", place.len());
+}
+
+fn connect(port: &str) -> TcpStream {
+    let socket = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap_or_else(|error| fail(&error.to_string()));
+    socket.set_nodelay(true).unwrap_or_else(|error| fail(&error.to_string()));
+    socket
+}
+
+/// Keeps `pipeline` commands under way on each connection, for so long or once through.
+fn run(load: &Load, port: &str, options: &Options) {
+    let (pipeline, lap) = (options.get("pipeline"), options.find("lap").unwrap_or(0));
+    let shares = load.shares(options.get("connections"));
+    let mut lanes: Vec<Lane> = shares.into_iter().map(|leases| Lane::new(load, leases, port, lap)).collect();
+    let (due_in_ms, due_per_s) = (options.find("due-in-ms").unwrap_or(0), options.find("due-per-s").unwrap_or(1));
+    let limit = options.find("seconds").map(Duration::from_secs_f64);
+    let start = Instant::now();
+    let ttl_of = |lease: u64| due_in_ms + (lease - load.first) * 1000 / due_per_s - start.elapsed().as_millis() as u64;
+    let goes_on = |lane: &Lane| limit.map_or(lane.lap == lap, |limit| start.elapsed() < limit);
+    lanes.iter_mut().for_each(|lane| lane.send(pipeline, ttl_of));
+    let mut commands = 0;
+    while lanes.iter().any(|lane| lane.unanswered > 0) {
+        for lane in &mut lanes {
+            commands += lane.receive(&load.reply);
+            if goes_on(lane) {
+                lane.send(pipeline, ttl_of);
+            }
+        }
+    }
+    let (seconds, next_lap) = (start.elapsed().as_secs_f64(), lanes.iter().map(|lane| lane.lap + 1).max());
+    println!(r#"{{"commands": {commands}, "seconds": {seconds}, "next_lap": {}}}"#, next_lap.unwrap_or(lap));
+}
+
+// -------------------------------------------------------------------- PING
+
+/// Pings all servers at once, so that they see the same neighbours on the machine.
+fn ping(ports: &[&str], options: &Options) {
+    let (per_s, seconds): (u64, f64) = (options.get("per-s"), options.get("seconds"));
+    let waits = thread::scope(|scope| {
+        let threads: Vec<_> = ports.iter().map(|port| scope.spawn(move || ping_one(port, per_s, seconds))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect::<Vec<_>>()
+    });
+    let lines: Vec<String> = waits
+        .iter()
+        .map(|sorted| {
+            let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
+            format!(r#"{{"p50_us": {:.0}, "p99_us": {:.0}, "max_us": {:.0}}}"#, at(0.5), at(0.99), at(1.0))
+        })
+        .collect();
+    println!("[{}]", lines.join(", "));
+}
+
+/// How long each PING took, sorted. One that had to wait for the reply before it is counted from when it was due: a
+/// server that stands still must not hide what it kept waiting.
+fn ping_one(port: &str, per_s: u64, seconds: f64) -> Vec<Duration> {
+    let mut replies = BufReader::new(connect(port));
+    let (start, mut line) = (Instant::now(), String::new());
+    let mut waits: Vec<Duration> = (0..(per_s as f64 * seconds) as u64)
+        .map(|n| {
+            let due = start + Duration::from_nanos(n * 1_000_000_000 / per_s);
+            let ahead = due.saturating_duration_since(Instant::now());
+            thread::sleep(ahead);
+            let sent = if ahead.is_zero() { due } else { Instant::now() };
+            line.clear();
+            let answered = replies.get_ref().write_all(b"PING\r\n").and_then(|()| replies.read_line(&mut line));
+            if answered.is_err() || line != "+PONG\r\n" {
+                fail(&format!("{line} instead of PONG"));
+            }
+            sent.elapsed()
+        })
+        .collect();
+    waits.sort_unstable();
+    waits
+}

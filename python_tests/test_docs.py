@@ -1,0 +1,304 @@
+"""The documents say what is: transcripts run, schemas hold, pages and tables agree with what the server tells.
+
+LEASE.HELP and COMMAND DOCS come from the same rows in the module; pages and README are held to both.
+"""
+
+import base64
+import json
+import pathlib
+import re
+
+import jsonschema
+import pytest
+
+import transcripts
+from harness import rooms, wait_until
+from harness.events import stream
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted((ROOT / "docs/commands").glob("lease.*.md"))
+PARTS = ["Arguments", "Reply", "Errors", "Example", "Replication and expiry"]
+NINE = 1894006800000  # 2030-01-07T09:00:00Z
+ODD = b"\xff\x00{"
+
+
+def by_name(path):
+    return str(path.relative_to(ROOT))
+
+
+def table(text, head):
+    """The rows of the table whose head line is `head`, as lists of cells."""
+    body = text.split(head + "\n", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip("|"))] for row in body]
+
+
+def code(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+# ---------------------------------------------------------------- transcripts
+
+@pytest.mark.skipif(transcripts.CLI is None, reason="there is no redis-cli")
+@pytest.mark.server(clock=NINE)
+@pytest.mark.no_restart("the commands shown are those of the scenarios")
+@pytest.mark.parametrize("page", [path for path in DOCUMENTS if transcripts.steps(path.read_text())], ids=by_name)
+def test_transcripts(server, page):
+    for step in transcripts.steps(page.read_text()):
+        if step.later_ms:
+            server.advance(step.later_ms)
+            continue
+        printed = transcripts.run(server, step)
+        assert transcripts.matches(step.printed, printed), f"> {step.command}\n" + "\n".join(["shown:", *step.printed, "printed:", *printed])
+
+
+def test_transcripts_can_fail():
+    shown = ["1) (integer) 5", "2) \"<gen>\""]
+    assert transcripts.matches(shown, ["1) (integer) 5", "2) \"1-a\""])
+    assert transcripts.matches(["..."], ["1) (integer) 5"]) and transcripts.matches(["..."], [])
+    for printed in [], ["1) (integer) 6", "2) \"1-a\""], ["1) (integer) 5", "2) \"1 a\""], ["1) (integer) 5", "2) \"1-a\"", "3) x"]:
+        assert not transcripts.matches(shown, printed)
+    assert not transcripts.matches(["..."], ["(error) ERR syntax error"])
+
+
+# ---------------------------------------------------------------- pages, README, COMMAND DOCS, LEASE.HELP
+
+def helped(server):
+    """Syntax and summary by name, as LEASE.HELP tells them."""
+    lines = [line.decode() for line in server.call("LEASE.HELP")]
+    return {syntax.split(" ")[0]: (syntax, summary.strip()) for syntax, summary in zip(lines[::2], lines[1::2], strict=True)}
+
+
+def documented(server, name):
+    docs, = server.call("COMMAND", "DOCS", name).values()
+    return docs
+
+
+def syntax(arguments):
+    """What the arguments of COMMAND DOCS read as, in the servers' own way of writing."""
+    return "".join(" " + one(argument) for argument in arguments)
+
+
+def one(argument):
+    flags = argument.get(b"flags", [])
+    separator = "|" if argument[b"type"] == b"oneof" else " "
+    parts = [one(part) for part in argument.get(b"arguments", [])]
+    name = [] if argument[b"type"] == b"pure-token" else [separator.join(parts) or argument[b"name"].decode()]
+    written = " ".join([token.decode() for token in [argument.get(b"token")] if token] + name)
+    if b"multiple" in flags:
+        written += f" [{written} ...]"
+    return f"[{written}]" if b"optional" in flags else written
+
+
+def leaves(arguments):
+    """The single arguments, each with its token: `DEVICE device`, `room`, `NX`."""
+    for argument in arguments:
+        if argument.get(b"arguments"):
+            yield from leaves(argument[b"arguments"])
+        else:
+            yield one({**argument, b"flags": []})
+
+
+def test_every_command_is_everywhere(server):
+    names = set(helped(server))
+    assert {name.decode().upper() for name in server.call("COMMAND LIST FILTERBY MODULE lease")} == names
+    assert {path.stem.upper() for path in PAGES} == names
+    readme = table((ROOT / "README.md").read_text(), "| command | |")
+    assert {cell: summary for cell, summary in readme} == {
+        f"[{name}](docs/commands/{name.lower()}.md)": summary for name, (_, summary) in helped(server).items()}
+    overview = table((ROOT / "docs/commands/README.md").read_text(), "| command | |")
+    assert {name for cell, _ in overview for name in re.findall(r"\[(LEASE\.\w+)\]", cell)} == names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_page(server, page):
+    name, text = page.stem.upper(), page.read_text()
+    docs = documented(server, name)
+    line, summary = helped(server)[name]
+    assert line == name + syntax(docs.get(b"arguments", []))
+    assert summary == docs[b"summary"].decode() + "."
+    _, _, flags, *_ = server.call("COMMAND", "INFO", name)[0]
+    flags = sorted(flag.decode() for flag in flags if flag != b"module")
+    head = re.match(rf"# {name}\n\n```text\n(.*)\n```\n\n(.*)\n\n- Complexity: (.*)\n- Flags: (.*)\n- ACL categories: (.*)\n\n", text)
+    assert head, "a page begins with syntax, summary, complexity, flags and categories"
+    assert head.group(1, 2, 3) == (line, summary, docs[b"complexity"].decode())
+    assert sorted(code(head[4])) == flags
+    assert re.findall(r"^## (.*)$", text, re.M) == PARTS
+    if docs.get(b"arguments"):
+        rows = table(text, "| argument | meaning |")
+        assert {argument for cell, _ in rows for argument in code(cell)} == set(leaves(docs[b"arguments"]))
+
+
+def test_acl_categories(server):
+    if b"lease" not in server.call("ACL CAT"):
+        pytest.skip("this server has no categories of modules")
+    categories = {"@" + name: server.call("ACL", "CAT", name) for name in ("lease", "dangerous")}
+    for page in PAGES:
+        held = {category for category, commands in categories.items() if page.stem.encode() in commands}
+        assert set(code(re.search("- ACL categories: (.*)", page.read_text())[1])) == held, page.stem
+
+
+def test_settings(server):
+    rows = table((ROOT / "README.md").read_text(), "| name | default | | meaning |")
+    told = {name.decode(): value.decode() for name, value in server.call("CONFIG GET lease.*").items()}
+    assert {f"lease.{name}": default for (cell, default, _, _) in rows for name in code(cell)} == told
+    per_room = {field.decode() for field, _, _ in server.call("LEASE.POLICY nowhere")}
+    assert {name for (cell, _, room, _) in rows for name in code(cell) if room == "room"} == per_room
+
+
+def test_metrics_and_errors(server):
+    """INFO has what the operations page lists, and one counter for each error of the errors page."""
+    told = server.info("lease").keys()
+    page = (ROOT / "docs/operations.md").read_text()
+    heads = "| gauge | |", "| counter | |", "| distribution: `_p50`, `_p99` within a per cent, exact `_max` | |"
+    listed = [{name for cell, _ in table(page, head) for name in code(cell)} for head in heads]
+    figures = {name + figure for name in listed.pop() for figure in ("_p50", "_p99", "_max")}
+    errors = (ROOT / "docs/errors.md").read_text()
+    answers = [code(cell)[0] for cell, *_ in table(errors, "| error | when | what the caller does |")]
+    own = {"_".join(re.findall(r"(?<!<)\b\w+", answer)).lower() for answer in answers} | {"err", "wrongtype", "readonly", "oom"}
+    assert told == figures.union(*listed, ("lease_rejected_" + error for error in own))
+    assert {"ERR", "WRONGTYPE", "READONLY", "OOM"} <= {
+        name.split(" ")[0] for cell, _ in table(errors, "| error | when |") for name in code(cell)}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=by_name)
+def test_links_and_files(path):
+    text = path.read_text()
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", text):
+        file = path.parent / target if target else path
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file.read_text()), f"{target}#{anchor}"
+    for file in re.findall(r"`((?:src|scripts|python_tests)/[\w/.]+\w)`", text):
+        assert (ROOT / file).exists(), file
+
+
+def anchors(text):
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+# ---------------------------------------------------------------- schemas
+
+def schema(name):
+    found = json.loads((ROOT / f"docs/schema/{name}.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(found)
+    return jsonschema.Draft202012Validator(found)
+
+
+def eventful(client):
+    """A room with leases of every kind, and every type of event but `closed`."""
+    client("LEASE.SETPOLICY r log-renewals yes")
+    client("LEASE.OPEN r u1 SESSION plain")
+    client("LEASE.RENEW r plain 1 1")
+    client("LEASE.RENEW r plain 1 2 STATE connected OBSERVED 5")
+    client("LEASE.RENEW", "r", "plain", 1, 3, "OBSERVED", 2**63 - 1)
+    client("LEASE.OPEN", "r", ODD, "DEVICE", ODD, "SESSION", ODD, "META", ODD)
+    client("LEASE.RENEW", "r", ODD, 1, 2**63 - 1, "META", "")
+    client("LEASE.OPEN r u2 SESSION superseded META x")
+    client("LEASE.OPEN r u2 SESSION current TTL 3600000")
+    client("LEASE.OPEN r u3 SESSION kicked")
+    client("LEASE.KICK r USER u3")
+    client("LEASE.OPEN r u4 SESSION left")
+    client("LEASE.LEAVE r left 1")
+    client("LEASE.OPEN r u5 SESSION closed")
+    client("LEASE.RENEW r closed 1 1 STATE closed")
+    client("LEASE.OPEN r u6 SESSION expired TTL 1000")
+    client("LEASE.OPEN r u7 SESSION lingered")
+    client("LEASE.LEAVE r lingered 1 LINGER 500")
+    client("LEASE.OPEN r u8 SESSION lingering")
+    client("LEASE.LEAVE r lingering 1 LINGER 20000")
+    client.advance(2000)
+
+
+def coarse(client):
+    """A room that tells no movements."""
+    client.server.aside.add((0, b"c"))  # its events do not all have `at`
+    client("LEASE.SETPOLICY c precision-ms 60000")
+    client("LEASE.OPEN c u1 SESSION coarse META x")
+    client("LEASE.RENEW c coarse 1 1 STATE disconnected META y OBSERVED 7")
+    client.advance(15000)
+    client("LEASE.OPEN c u2 SESSION active")
+
+
+def with_closed(client):
+    """The room goes; on Redis 7.0 a moment passes until that is told."""
+    client.raw("DEL r")
+    wait_until(lambda: client.events("r", newest=1)[0]["type"] == "closed")
+
+
+def spoiled(document):
+    """The document with one thing wrong, in each of many ways."""
+    yield document | {"foreign": "1"}
+    for name in document:
+        yield document | {name: {"foreign": 1}}
+    yield from ({name: value for name, value in document.items() if name != gone} for gone in ("gen", "room"))
+
+
+@pytest.mark.server(clock=NINE)
+@pytest.mark.ways("plain-resp3")
+@pytest.mark.no_restart("a room under precision-ms does not tell how much is left")
+def test_schema_of_inspect(client):
+    validator = schema("inspect")
+    documents = []
+    eventful(client)
+    coarse(client)
+    for room in "r", "c":
+        documents += [client.raw("LEASE.INSPECT", room), client.raw("LEASE.INSPECT", room, "COUNT", 1)]
+        leases, _ = rooms.leases(client, room)
+        documents += [client.raw("LEASE.INSPECT", room, "SESSION", session) for session in leases]
+    documents = list(map(json.loads, documents))
+    for document in documents:
+        validator.validate(document)
+        assert not any(map(validator.is_valid, spoiled(document)))
+        if "lease" in document:
+            lease = document["lease"]
+            broken = [*spoiled(lease), *({**lease, name: 1.5} for name in lease), *(
+                {name: value for name, value in lease.items() if name != gone} for gone in lease)]
+            assert not any(validator.is_valid(document | {"lease": one}) for one in broken if one != lease)
+    told = [document["lease"] for document in documents if "lease" in document]
+    page = (ROOT / "docs/commands/lease.get.md").read_text()
+    fields = [name for cell, *_ in table(page, "| field | type | meaning |") for name in code(cell)]
+    assert [*told[0]] == fields == [*client("LEASE.GET r plain")]
+    assert {lease["reason"] for lease in told} == {None, "expired", "left", "superseded", "kicked"}
+    assert {lease["state"] for lease in told} == {"active", "lingering", "ended"}
+    assert {"base64": base64.b64encode(ODD).decode()} in [lease["session"] for lease in told]
+    assert any(lease["seq"] is None for lease in told)
+
+
+@pytest.mark.server(clock=NINE)
+@pytest.mark.ways("plain-resp3")
+@pytest.mark.no_restart("a room under precision-ms does not tell how much is left")
+def test_schema_of_events(client):
+    validator = schema("event")
+    eventful(client)
+    coarse(client)
+    with_closed(client)
+    entries = [entry for room in ("r", "c") for entry in client.raw("XRANGE", stream(room), "-", "+")]
+    documents = [{name.decode(): plain(value) for name, value in zip(fields[::2], fields[1::2])} for _, fields in entries]
+    for document in documents:
+        validator.validate(document)
+        assert not any(map(validator.is_valid, spoiled(document)))
+        foreign = {"active": "1"} if document["type"] != "closed" else {"session": "a"}
+        assert not validator.is_valid(document | foreign)
+    types = validator.schema["properties"]["type"]["enum"]
+    assert {document["type"] for document in documents} == set(types)
+    page = (ROOT / "docs/events.md").read_text()
+    assert [name for cell, _ in table(page, "| type | when |") for name in code(cell)] == types
+    assert {name for cell, *_ in table(page, "| field | in | meaning |") for name in code(cell)} == properties(validator.schema)
+
+
+def properties(part):
+    """The names of all fields a schema knows."""
+    found = set(part.get("properties", ()))
+    for key in "allOf", "if", "then", "else", "$defs":
+        below = part.get(key, [])
+        for one in below if isinstance(below, list) else below.values() if key == "$defs" else [below]:
+            found |= properties(one)
+    return found - {"base64"}
+
+
+def plain(value):
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

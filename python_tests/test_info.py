@@ -1,0 +1,420 @@
+"""`INFO lease`: what every field counts. Gauges after each scenario are held to a full scan by the harness itself."""
+
+import random
+from contextlib import contextmanager
+
+import pytest
+
+from harness import Client, Way, wait_until
+from harness.events import stream
+
+PLAIN = Way("plain", 3)
+ONE_WAY = pytest.mark.ways("plain-resp3")
+
+GAUGES = {"active_leases", "users", "rooms", "tombstones", "reap_backlog"}
+REASONS = ("expired", "left", "superseded", "revoked", "kicked")
+REFUSALS = {
+    "err", "wrongtype", "readonly", "oom", "held", "logstate", "tryagain", "denied_token", "conflict_session",
+    *(f"stale_{word}" for word in ("unknown", *REASONS)),
+    *(f"limit_{word}" for word in ("leases", "id", "meta", "items", "exhausted")),
+}
+COUNTERS = {
+    "opened", "renewed", "duplicate", "false_offline", "events_lost", "reap_slices", "pauses_honoured",
+    *(f"ended_{reason}" for reason in REASONS), *(f"rejected_{refusal}" for refusal in REFUSALS),
+}
+MEASURED = {
+    "expiry_age_ms", "heartbeat_gap_ms", "client_skew_behind_ms", "client_skew_ahead_ms", "slice_us",
+    *(f"reconnect_{reason}_ms" for reason in REASONS if reason != "superseded"),
+}
+
+
+def counters(server):
+    info = server.lease_info()
+    # With the manual clock the reaper's timer may be faster than the next command, or not.
+    return {name: info[name] for name in COUNTERS - {"reap_slices"}}
+
+
+@contextmanager
+def moves(server, expected):
+    before = counters(server)
+    yield
+    after = counters(server)
+    assert {name: after[name] - before[name] for name in after if after[name] != before[name]} == expected
+
+
+def measured(server, name):
+    info = server.lease_info()
+    return tuple(info[f"{name}_{figure}"] for figure in ("p50", "p99", "max"))
+
+
+# -------------------------------------------------------------------- the section
+
+def test_every_field_is_there_from_the_start(server):
+    """And nothing else is: dashboards are written before the first lease."""
+    names = GAUGES | COUNTERS | {f"{name}_{figure}" for name in MEASURED for figure in ("p50", "p99", "max")}
+    assert server.lease_info() == dict.fromkeys(names, 0)
+
+
+def test_the_section_is_given_when_asked_for(server):
+    for asked in "lease", "LEASE", "modules", "everything":
+        assert b"\r\n# lease\r\nlease_active_leases:0\r\n" in b"\r\n" + server.call("INFO", asked)
+    for other in "server", "memory":
+        assert b"lease_" not in server.call("INFO", other)
+
+
+@ONE_WAY
+def test_inv_10_no_ids(client):
+    """Invariant 10: no user, device or session id, and no room."""
+    ids = ("the-room", "the-user", "the-device", "the-session")
+    client("LEASE.OPEN the-room the-user DEVICE the-device SESSION the-session")
+    client("LEASE.RENEW the-room the-session 1 1 STATE failed")
+    client.refusal("LEASE.RENEW the-room the-session 2 2")
+    info = client.raw("INFO lease")
+    assert not [id for id in ids if id.encode() in info]
+
+
+@ONE_WAY
+def test_resetstat_leaves_it_alone(client):
+    client("LEASE.OPEN r u SESSION a")
+    client("LEASE.RENEW r a 1 1")
+    before = client.server.lease_info()
+    client.raw("CONFIG RESETSTAT")
+    assert client.server.lease_info() == before
+
+
+def test_a_crash_report_goes_without_it(server):
+    """That nothing is allocated for one cannot be seen from outside; that the report has its end can."""
+    server.call("LEASE.OPEN r u")
+    server.connect().send([["DEBUG", "SEGFAULT"]])
+    server.process.wait(60)
+    assert "BUG REPORT END" in server.log()
+    assert "lease_active_leases" not in server.log()
+
+
+# -------------------------------------------------------------------- counters
+
+A = "LEASE.OPEN r u SESSION a"
+LONG = "x" * 256
+SPOIL = ["SET", stream("r"), "x"]
+
+# What moves, what went before, and what moves it; a number lets so many ms pass.
+CAUSES = (
+    ({"opened": 1}, [], [A]),
+    ({}, [A], [A]),
+    ({"opened": 1, "ended_superseded": 1}, [A], ["LEASE.OPEN r u SESSION b"]),
+    ({"renewed": 1}, [A], ["LEASE.RENEW r a 1 1"]),
+    ({"renewed": 1}, [A], ["LEASE.RENEW r a 1 1 OBSERVED 5"]),
+    ({"renewed": 1}, [A], ["LEASE.RENEW r a 1 1 STATE failed"]),
+    ({"renewed": 1}, [A, "LEASE.SETPOLICY r log-renewals yes"], ["LEASE.RENEW r a 1 1"]),
+    ({"renewed": 2, "duplicate": 1, "rejected_stale_unknown": 1}, [A], ["LEASE.MRENEW r a 1 1 a 1 1 b 1 1 a 1 2"]),
+    ({"renewed": 1}, [A, "LEASE.SETPOLICY r log-renewals yes"], ["LEASE.MRENEW r a 1 1"]),
+    ({"duplicate": 1}, [A, "LEASE.RENEW r a 1 1"], ["LEASE.RENEW r a 1 1"]),
+    ({"duplicate": 1}, [A, "LEASE.RENEW r a 1 1"], ["LEASE.RENEW r a 1 1 STATE closed"]),
+    ({"ended_left": 1}, [A], ["LEASE.LEAVE r a 1"]),
+    ({"ended_left": 1}, [A], ["LEASE.RENEW r a 1 1 STATE closed"]),
+    ({}, [A], ["LEASE.LEAVE r a 1 LINGER 50", "LEASE.LEAVE r nobody 1", "LEASE.RENEW r nobody 1 1 STATE closed"]),
+    ({"ended_left": 1}, [A, "LEASE.LEAVE r a 1 LINGER 50"], [50]),
+    ({"ended_expired": 1}, [A], [30000]),
+    ({"ended_kicked": 2}, [A, "LEASE.OPEN r u DEVICE d"], ["LEASE.KICK r USER u"]),
+    ({"opened": 1, "false_offline": 1}, [A, 60000], [A.replace("a", "b")]),
+    ({"opened": 1}, [A, 60001], [A.replace("a", "b")]),
+    ({"opened": 1}, [A, 30000], ["LEASE.OPEN r u DEVICE d"]),
+    ({"opened": 1}, [A, "LEASE.LEAVE r a 1"], [A.replace("a", "b")]),
+    ({"ended_left": 1, "events_lost": 1}, [A, SPOIL], ["LEASE.LEAVE r a 1"]),
+    ({"rejected_err": 4}, [], ["LEASE.OPEN r u TTL x", "LEASE.OPEN {r} u", "LEASE.RENEW r a 1 1 1", "LEASE.APPLY r x"]),
+    ({"rejected_wrongtype": 1}, ["SET r x"], ["LEASE.COUNT r"]),
+    ({"rejected_stale_unknown": 3}, [A], ["LEASE.RENEW r b 1 1", "LEASE.RENEW r a 2 1", "LEASE.RENEW none a 1 1"]),
+    ({"rejected_stale_expired": 1}, [A, 30000], ["LEASE.RENEW r a 1 1"]),
+    ({"rejected_stale_left": 2}, [A, "LEASE.LEAVE r a 1"], ["LEASE.RENEW r a 1 1", A]),
+    ({"rejected_stale_kicked": 1}, [A, "LEASE.KICK r USER u"], ["LEASE.RENEW r a 1 1"]),
+    ({"rejected_stale_superseded": 1}, [A, "LEASE.OPEN r u"], ["LEASE.MRENEW r a 1 1"]),
+    ({"rejected_denied_token": 1}, [A + " TOKEN t"], ["LEASE.RENEW r a 1 1"]),
+    ({"rejected_denied_token": 2, "renewed": 1}, [A + " TOKEN t"], ["LEASE.MRENEW r TOKENS a 1 1 x a 1 1 t a 1 2 y"]),
+    ({"rejected_held": 1}, [A], ["LEASE.OPEN r u NX"]),
+    ({"rejected_conflict_session": 1}, [A], ["LEASE.OPEN r v SESSION a"]),
+    ({"rejected_limit_leases": 1}, [A, "LEASE.SETPOLICY r max-leases 1"], ["LEASE.OPEN r v"]),
+    ({"rejected_limit_id": 1}, [], ["LEASE.OPEN r " + LONG]),
+    ({"rejected_limit_meta": 1}, [A], ["LEASE.RENEW r a 1 1 META " + LONG]),
+    ({"rejected_limit_items": 1}, [A], ["LEASE.MRENEW r" + " a 1 1" * 1025]),
+    ({"rejected_logstate": 1}, [SPOIL], [A]),
+)
+
+# Without a cause in this test, and why.
+ELSEWHERE = {
+    "reap_slices", "pauses_honoured",  # the real clock's, below
+    "rejected_oom", "rejected_readonly",  # below
+    "ended_revoked", "rejected_stale_revoked",  # nothing revokes yet
+    "rejected_tryagain",  # a slot has to move
+    "rejected_limit_exhausted",  # takes 2^63 events
+}
+
+
+@pytest.mark.server(lease={"max-meta-bytes": 255})
+def test_each_counter_moves_by_its_own_cause(client):
+    for expected, before, causes in CAUSES:
+        for step in before:
+            take(client, step)
+        with moves(client.server, expected):
+            for step in causes:
+                take(client, step)
+        client.raw("FLUSHALL")
+
+
+def take(client, step):
+    if isinstance(step, int):
+        client.advance(step)
+    else:
+        client.pipeline(step)
+
+
+def test_no_counter_is_forgotten_here():
+    caused = {name for expected, _, _ in CAUSES for name in expected}
+    assert not caused & ELSEWHERE
+    assert caused | ELSEWHERE == COUNTERS
+
+
+def test_an_open_that_meets_its_own_overdue_lease(client):
+    client(A)
+    with moves(client.server, {"opened": 1, "ended_expired": 1, "false_offline": 1}):
+        client.held(30007, "LEASE.OPEN r u SESSION b")
+    assert measured(client.server, "expiry_age_ms") == (7, 7, 7)
+    assert measured(client.server, "reconnect_expired_ms") == (7, 7, 7)
+
+
+@pytest.mark.ways("plain-resp2", "plain-resp3")
+def test_out_of_memory(client):
+    client(A)
+    client.raw("CONFIG SET maxmemory 1")
+    with moves(client.server, {"rejected_oom": 1, "renewed": 1}):
+        assert client.refusal("LEASE.RENEW r a 1 1 META x") == "OOM"
+        assert client("LEASE.RENEW r a 1 1")[0] == b"renewed"
+    client.raw("CONFIG SET maxmemory 0")
+
+
+def test_a_replica_counts_what_it_decides(server):
+    """Refusals, if it lets writes reach the module; not what its primary did."""
+    replica = Client(server.replica(), PLAIN)
+    replica.raw("CONFIG SET replica-read-only no")
+    with moves(replica.server, {"rejected_readonly": 1}):
+        server.call("LEASE.OPEN r u SESSION a")
+        server.call("LEASE.RENEW r a 1 1")
+        server.call("LEASE.RENEW r a 1 2 STATE failed")
+        server.advance(30000)
+        replica.server.in_step()
+        assert replica.refusal("LEASE.OPEN r u") == "READONLY"
+    assert replica.server.lease_info()["tombstones"] == 1
+    replica.raw("CONFIG SET replica-read-only yes")
+
+
+@ONE_WAY
+def test_a_lost_closed_event_counts(client):
+    client(A)
+    client.raw(*SPOIL)
+    client.raw("DEL r")
+    wait_until(lambda: client.server.lease_info()["events_lost"] == 1)
+
+
+# -------------------------------------------------------------------- distributions
+
+@ONE_WAY
+def test_expiry_age(client):
+    """Removal minus deadline, of leases that time ended and of no others."""
+    for number in range(100):
+        client(f"LEASE.OPEN r u{number} SESSION s{number} TTL {1001 + number}")
+    client("LEASE.OPEN r gone SESSION gone")
+    client("LEASE.LEAVE r gone 1")
+    client("LEASE.OPEN r v SESSION lingering")
+    client("LEASE.LEAVE r lingering 1 LINGER 1000")
+    assert client.held(1100, "LEASE.REAP r") == [101]
+    lags = sorted(event["lag_ms"] for event in client.events("r") if "lag_ms" in event)
+    assert lags == list(range(101))
+    assert measured(client.server, "expiry_age_ms") == (50, 99, 100)
+
+
+@ONE_WAY
+def test_expiry_age_under_a_coarse_policy(client):
+    """The room's own readers may not learn it; the operator may."""
+    client("LEASE.SETPOLICY r precision-ms 1000")
+    client(A)
+    assert client.held(30123, "LEASE.REAP r") == [1]
+    assert measured(client.server, "expiry_age_ms") == (123, 123, 123)
+
+
+def test_heartbeat_gap(client):
+    """From OPEN to the first, then from one accepted heartbeat to the next, however it was sent."""
+    client(A)
+    for gap, beat in ((3, "LEASE.RENEW r a 1 1"), (4, "LEASE.RENEW r a 1 1"), (5, "LEASE.RENEW r a 1 2 STATE checking"),
+                      (5, "LEASE.RENEW r a 2 3"), (15, "LEASE.MRENEW r a 1 3")):
+        client.advance(gap)
+        client.pipeline(beat)
+    assert measured(client.server, "heartbeat_gap_ms") == (9, 20, 20)  # 3, 4 + 5, 5 + 15
+
+
+@pytest.mark.server(clock=1000)
+def test_client_clock_skew(client):
+    """OBSERVED against this node's time, of accepted reports."""
+    client(A)
+    for seq, observed in ((1, 993), (2, 1005), (3, 1000), (3, 0), (4, (1 << 63) - 1)):
+        client("LEASE.RENEW", "r", "a", 1, seq, "OBSERVED", observed)
+    client("LEASE.RENEW r a 1 5")
+    client("LEASE.RENEW r a 1 6 STATE failed OBSERVED 997")
+    client("LEASE.RENEW r a 1 7 STATE closed OBSERVED 991")
+    assert measured(client.server, "client_skew_behind_ms") == (3, 9, 9)  # 7, 0, 3, 9
+    p50, _, most = measured(client.server, "client_skew_ahead_ms")
+    assert (p50, most) == (5, (1 << 63) - 1 - 1000)
+
+
+def test_reconnect_delay(client):
+    """From the holder's last end to its next OPEN, by the reason of that end, as long as the session is remembered."""
+    ends = (("LEASE.LEAVE r {} {}", 10), ("LEASE.KICK r USER u", 20), ("LEASE.LEAVE r {} {}", 600000), ("LEASE.OPEN r u", 0))
+    client("LEASE.OPEN r u SESSION s1")
+    client.advance(30030)
+    for epoch, (end, away) in enumerate(ends, 2):
+        client(f"LEASE.OPEN r u SESSION s{epoch}")
+        client(f"LEASE.OPEN r u DEVICE d{epoch}")  # another holder
+        client(end.format(f"s{epoch}", epoch))
+        client.advance(away)
+    client("LEASE.OPEN r u SESSION last")
+    delays = {reason: measured(client.server, f"reconnect_{reason}_ms") for reason in ("expired", "left", "kicked", "revoked")}
+    assert delays == {"expired": (30, 30, 30), "left": (10, 10, 10), "kicked": (20, 20, 20), "revoked": (0, 0, 0)}
+    assert client.server.lease_info()["false_offline"] == 1
+
+
+@pytest.mark.server(clock=None, lease={"ttl-min-ms": 1})
+@ONE_WAY
+def test_slices(client):
+    client("LEASE.OPEN r u SESSION a TTL 20")
+    wait_until(lambda: client.server.lease_info()["reap_slices"] > 0)
+    p50, p99, most = measured(client.server, "slice_us")
+    assert 0 < p50 <= p99 <= most < 1000000
+    assert client.server.lease_info()["ended_expired"] == 1
+
+
+@pytest.mark.server(clock=None, lease={"ttl-min-ms": 1})
+@ONE_WAY
+def test_a_pause_is_one_however_long(client):
+    for pause in 1, 2:
+        client("LEASE.OPEN r u SESSION", f"s{pause}", "TTL", 50)
+        client.raw("CLIENT PAUSE 60000 WRITE")
+        wait_until(lambda: client.server.lease_info()["reap_backlog"] == 1)
+        wait_until(lambda: client.server.lease_info()["pauses_honoured"] == pause)
+        later = client.now() + 300  # some rounds of the server's cron
+        wait_until(lambda: client.now() >= later)
+        assert client.server.lease_info()["pauses_honoured"] == pause
+        assert client.server.lease_info()["active_leases"] == 0
+        client.raw("CLIENT UNPAUSE")
+        wait_until(lambda: client.server.lease_info()["ended_expired"] == pause)
+
+
+# -------------------------------------------------------------------- gauges
+
+def parsed(info):
+    return {name: int(value) for name, value in (line.split(":") for line in info.decode().splitlines() if ":" in line)}
+
+
+def gauges_when(client, ms):
+    """The gauges once `ms` have passed and before the reaper has run."""
+    info, = client.held(ms, "INFO lease")
+    told = parsed(info)
+    return [told[f"lease_{name}"] for name in ("active_leases", "users", "reap_backlog", "tombstones", "rooms")]
+
+
+def test_gauges_before_the_reaper_has_run(client):
+    """An overdue lease is backlog and no longer active; a user goes with the last of its leases in a room."""
+    client("LEASE.OPEN r u DEVICE d SESSION a TTL 1000")
+    client("LEASE.OPEN r u DEVICE e SESSION b TTL 2000")
+    client("LEASE.OPEN r v SESSION c TTL 3000")
+    client("LEASE.OPEN q v SESSION c TTL 3000")
+    assert gauges_when(client, 999) == [4, 3, 0, 0, 2]
+    assert gauges_when(client, 1) == [3, 3, 1, 0, 2]
+    assert gauges_when(client, 1000) == [2, 2, 1, 1, 2]
+    assert gauges_when(client, 999) == [2, 2, 0, 2, 2]
+    assert gauges_when(client, 1) == [0, 0, 2, 2, 2]
+
+
+@pytest.mark.server(lease={"tombstone-ms": 1000})
+def test_tombstones_count_while_a_read_shows_them(client):
+    client(A)
+    client("LEASE.LEAVE r a 1")
+    assert gauges_when(client, 999) == [0, 0, 0, 1, 1]
+    assert gauges_when(client, 1) == [0, 0, 0, 0, 1]
+
+
+@pytest.mark.server(lease={"tombstone-ms": 1500})
+@ONE_WAY
+@pytest.mark.parametrize("seed", range(5))
+def test_gauges_equal_a_scan_at_any_moment(client, seed):
+    """A long history in two databases, looked at in between by INFO and by every read there is."""
+    print("seed", seed)
+    chance = random.Random(seed)
+    for _ in range(40):
+        for _ in range(chance.randrange(12)):
+            client.raw("SELECT", chance.randrange(2))
+            client.pipeline(something(chance))
+        if chance.random() < 0.2:
+            client.raw("SWAPDB 0 1")
+        compare(client, chance.randrange(2500))
+    client.raw("SELECT 0")
+    client.server.aside |= {(db, b"r%d" % room) for db in range(2) for room in range(4)}  # SWAPDB took the rooms along
+
+
+def something(chance):
+    room, user, device, session = (f"{kind}{chance.randrange(4)}" for kind in ("r", "u", "d", "s"))
+    return chance.choice((
+        f"LEASE.OPEN {room} {user} DEVICE {device} TTL {chance.randrange(1000, 4000)}",
+        f"LEASE.OPEN {room} {user} DEVICE {device} SESSION {session} TTL {chance.randrange(1000, 4000)}",
+        f"LEASE.RENEW {room} {session} 1 {chance.randrange(5)} TTL {chance.randrange(1000, 4000)}",
+        f"LEASE.LEAVE {room} {session} 1",
+        f"LEASE.LEAVE {room} {session} 1 LINGER {chance.randrange(2000)}",
+        f"LEASE.KICK {room} USER {user}",
+        f"DEL {room}",
+    ))
+
+
+def compare(client, ms):
+    """One transaction: all rooms before and after time has passed, INFO, and how much a REAP then finds."""
+    rooms = [(db, f"r{room}") for db in range(2) for room in range(4)]
+    roster = [(["SELECT", db], ["LEASE.ROSTER", room, "ENDED", "COUNT", 10000]) for db, room in rooms]
+    count = [(["SELECT", db], ["EXISTS", room], ["LEASE.COUNT", room]) for db, room in rooms]
+    reap = [(["SELECT", db], ["LEASE.REAP", room, "COUNT", 10000]) for db, room in rooms]
+    before, after = ([reply for step in part for reply in step] for part in (roster, roster))
+    replies = iter(client.transaction(*before, ["LEASE.CLOCK", "ADVANCE", ms], "INFO lease", *sum(count, ()), *after, *sum(reap, ())))
+    was = [shown(next(replies) and next(replies)) for _ in rooms]
+    next(replies)
+    info = parsed(next(replies))
+    exist, counts = zip(*[(next(replies) and next(replies), next(replies)) for _ in rooms])
+    now = [shown(next(replies) and next(replies)) for _ in rooms]
+    reaped = sum(next(replies) and next(replies) for _ in rooms)
+    ended = sum(lease not in earlier or earlier[lease] == b"ended" for earlier, later in zip(was, now)
+                for lease, state in later.items() if state == b"ended")
+    assert info | {
+        "lease_active_leases": sum(leases for leases, _ in counts),
+        "lease_users": sum(users for _, users in counts),
+        "lease_rooms": sum(exist),
+        "lease_tombstones": ended,
+        "lease_reap_backlog": reaped,
+    } == info
+
+
+def shown(page):
+    return {(lease["session"], lease["epoch"]): lease["state"] for lease in page["leases"]}
+
+
+@ONE_WAY
+def test_gauges_of_a_replica(client):
+    """A replica removes nothing by itself, and its index is not put right by a reaper."""
+    replica = client.server.replica()
+    for number in range(10):
+        client(f"LEASE.OPEN r{number} u SESSION a TTL 1000")
+    client.advance(900)
+    for number in range(10):
+        client(f"LEASE.RENEW r{number} a 1 1")
+    replica.in_step()
+    for ahead, active in ((999, 10), (1000, 0)):
+        replica.call("LEASE.CLOCK", "SET", 900 + ahead)
+        told = replica.lease_info()
+        assert (told["active_leases"], told["users"], told["reap_backlog"], told["rooms"]) == (active, active, 10 - active, 10)
+    client.advance(1000)
+    replica.in_step()
+    told = replica.lease_info()
+    assert (told["active_leases"], told["reap_backlog"], told["tombstones"]) == (0, 0, 10)

@@ -1,0 +1,418 @@
+//! The core against a naive model of the contract, over long random histories.
+//!
+//! Every step is taken by both. After each one they must agree on the reply or refusal, on the events written, and on
+//! all that can be seen; a replica that got nothing but encoded effects must have the same digest and show the same.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use redis_lease::core::policy::Setting;
+use redis_lease::core::time::Now;
+
+use support::cases;
+use support::command::{event_fields, head, Command, Fields, Open, Renew, Reply};
+use support::naive::Naive;
+use support::node::{load, Beginning, Node};
+
+const USERS: [&str; 3] = ["u1", "a", "a:b"];
+const DEVICES: [Option<&str>; 3] = [None, Some("b:c"), Some("c")];
+/// One kept as a UUID, one too long to be kept in place.
+const SESSIONS: [&str; 6] =
+    ["a", "b", "c", "d", "0f8fad5b-d9cb-469f-a165-70867728950e", "a session id of more than fifteen bytes"];
+const METAS: [&str; 3] = ["", "A", "a meta that is a little longer"];
+const STATES: [&str; 8] =
+    ["new", "connecting", "checking", "connected", "completed", "disconnected", "failed", "closed"];
+const TTLS: [u64; 6] = [0, 999, 1_000, 5_000, 30_000, 3_600_001];
+const SPANS: [u64; 5] = [0, 1, 700, 5_000, 90_000];
+
+/// The primary's clocks at the beginning, and how far the replica's monotonic clock is from the primary's.
+const START: Now = Now { mono: 1 << 40, unix: 1_894_006_800_000 };
+const REPLICA_APART: u64 = 123_456_789;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Open { user: usize, device: usize, session: Option<usize>, until_in: Option<i64>, token: bool, rest: Open },
+    Renew(Beat, Renew),
+    MRenew(Vec<Beat>),
+    Leave(Beat, u64),
+    Kick { user: Option<usize>, device: Option<usize> },
+    Reap(u64),
+    Policy(Setting, Option<i64>),
+    Config(Setting, i64),
+    Reaper,
+    Pass(u64),
+    /// To the nth of the moments at which time does something, or a ms off.
+    PassTo(usize, i64),
+    Wall(i64),
+    Stream { writable: bool },
+    /// The replica is synchronised in full.
+    Sync,
+    Reload { down_ms: u64, wall: i64, grace_ms: Option<u64> },
+    Promote { grace_ms: Option<u64> },
+    Restore,
+    Move,
+}
+
+/// Which session is meant, and how right the caller is about it.
+#[derive(Clone, Debug)]
+struct Beat {
+    session: usize,
+    epoch_off: i64,
+    seq_off: i64,
+    token: Presented,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Presented {
+    Right,
+    Wrong,
+    None,
+}
+
+fn pick<T: Clone + std::fmt::Debug + 'static>(from: impl Into<Vec<T>>) -> impl Strategy<Value = T> {
+    prop::sample::select(from.into())
+}
+
+fn rarely<T: std::fmt::Debug + 'static>(value: impl Strategy<Value = T> + 'static) -> impl Strategy<Value = Option<T>> {
+    prop::option::weighted(0.2, value)
+}
+
+fn meta() -> impl Strategy<Value = Option<String>> {
+    rarely(pick(METAS).prop_map(str::to_owned))
+}
+
+fn beat() -> impl Strategy<Value = Beat> {
+    let off = |wrong: i64| prop_oneof![8 => Just(0), 1 => Just(wrong), 1 => Just(-wrong)];
+    let seq_off = prop_oneof![6 => 1..3i64, 2 => Just(0), 1 => Just(-1), 1 => Just(i64::MAX)];
+    let token = prop_oneof![8 => Just(Presented::Right), 1 => Just(Presented::Wrong), 1 => Just(Presented::None)];
+    (any::<usize>(), off(1), seq_off, token)
+        .prop_map(|(session, epoch_off, seq_off, token)| Beat { session, epoch_off, seq_off, token })
+}
+
+fn open() -> impl Strategy<Value = Step> {
+    let until_in = rarely(prop_oneof![-1..2i64, 500..40_000i64]);
+    let rest = (rarely(pick(TTLS)), meta(), prop::bool::weighted(0.2), any::<[u8; 16]>());
+    let session = prop::option::weighted(0.9, any::<usize>());
+    (0..USERS.len(), 0..DEVICES.len(), session, until_in, prop::bool::weighted(0.2), rest).prop_map(
+        |(user, device, session, until_in, token, (ttl_ms, meta, nx, random))| {
+            let rest = Open { ttl_ms, meta, nx, random, ..Open::default() };
+            Step::Open { user, device, session, until_in, token, rest }
+        },
+    )
+}
+
+fn renew() -> impl Strategy<Value = Step> {
+    let state = prop::option::weighted(0.6, pick(STATES).prop_map(str::to_owned));
+    (beat(), state, meta(), rarely(pick(TTLS)), rarely(0..i64::MAX as u64)).prop_map(
+        |(beat, state, meta, ttl_ms, observed_at)| {
+            Step::Renew(beat, Renew { state, meta, ttl_ms, observed_at, ..Renew::default() })
+        },
+    )
+}
+
+/// The settings a room may have, with values that matter.
+fn policy() -> impl Strategy<Value = (Setting, i64)> {
+    let span = |setting: Setting| pick(SPANS).prop_map(move |ms| (setting, ms as i64));
+    prop_oneof![
+        pick([1_000, 5_000]).prop_map(|ms| (Setting::TtlMs, ms)),
+        span(Setting::DisconnectMs),
+        span(Setting::FailedMs),
+        span(Setting::TombstoneMs),
+        (0..2i64).prop_map(|yes| (Setting::RequireToken, yes)),
+        pick([0, 7, 1_000]).prop_map(|ms| (Setting::PrecisionMs, ms)),
+        (0..4i64).prop_map(|most| (Setting::MaxLeases, most)),
+        (0..2i64).prop_map(|yes| (Setting::LogRenewals, yes)),
+    ]
+}
+
+fn config() -> impl Strategy<Value = (Setting, i64)> {
+    let of_node = prop_oneof![
+        pick([1, 1_000, 2_000]).prop_map(|ms| (Setting::TtlMinMs, ms)),
+        pick([20_000, 3_600_000]).prop_map(|ms| (Setting::TtlMaxMs, ms)),
+        pick([0, 1_000, 3_600_000]).prop_map(|ms| (Setting::EmptyRoomMs, ms)),
+    ];
+    prop_oneof![1 => of_node, 1 => policy()]
+}
+
+fn grace() -> impl Strategy<Value = Option<u64>> {
+    prop::option::of(pick(SPANS))
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let wall = || pick([-3_600_000, -10, 10, 3_600_000]);
+    prop_oneof![
+        30 => open(),
+        25 => beat().prop_map(|beat| Step::Renew(beat, Renew::default())),
+        20 => renew(),
+        4 => prop::collection::vec(beat(), 1..4).prop_map(Step::MRenew),
+        10 => (beat(), prop_oneof![Just(0), pick(SPANS)]).prop_map(|(beat, linger)| Step::Leave(beat, linger)),
+        4 => (rarely(0..USERS.len()), rarely(0..DEVICES.len())).prop_map(|(user, device)| Step::Kick { user, device }),
+        5 => (1..4u64).prop_map(Step::Reap),
+        10 => Just(Step::Reaper),
+        8 => prop_oneof![0..3u64, 100..40_000u64].prop_map(Step::Pass),
+        20 => (0..3usize, -1..2i64).prop_map(|(nth, off)| Step::PassTo(nth, off)),
+        3 => wall().prop_map(Step::Wall),
+        6 => (policy(), prop::bool::weighted(0.7)).prop_map(|((s, v), own)| Step::Policy(s, own.then_some(v))),
+        3 => config().prop_map(|(setting, value)| Step::Config(setting, value)),
+        2 => prop::bool::weighted(0.3).prop_map(|broken| Step::Stream { writable: !broken }),
+        3 => Just(Step::Sync),
+        2 => (0..40_000u64, prop_oneof![Just(0), wall()], grace())
+            .prop_map(|(down_ms, wall, grace_ms)| Step::Reload { down_ms, wall, grace_ms }),
+        2 => grace().prop_map(|grace_ms| Step::Promote { grace_ms }),
+        1 => Just(Step::Restore),
+        1 => Just(Step::Move),
+    ]
+}
+
+struct Pair {
+    core: Node,
+    replica: Node,
+    naive: Naive,
+    /// Every session id that was ever used.
+    sessions: Vec<String>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let apart = Now { mono: START.mono - REPLICA_APART, ..START };
+        Self {
+            core: Node::new(7, START),
+            replica: Node::new(8, apart),
+            naive: Naive::new(START.mono, START.unix, 7),
+            sessions: SESSIONS.map(str::to_owned).into(),
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Pass(ms) => self.pass(*ms),
+            Step::PassTo(nth, off) => {
+                let moment = self.naive.moments().into_iter().filter(|m| *m > self.naive.mono).nth(*nth);
+                let to = moment.map_or(0, |moment| moment.saturating_add_signed(*off));
+                self.pass(to.saturating_sub(self.naive.mono));
+            }
+            Step::Wall(ms) => self.set_clocks(self.core.now.mono, self.core.now.unix.saturating_add_signed(*ms)),
+            Step::Stream { writable } => {
+                self.core.writable = *writable;
+                self.naive.writable = *writable;
+            }
+            Step::Config(setting, value) => {
+                if self.core.settings.set(&[(*setting, *value)]).is_ok() {
+                    self.replica.settings = self.core.settings.clone();
+                    self.naive.settings.insert(*setting, *value);
+                }
+            }
+            Step::Reaper => {
+                self.core.tick();
+                self.naive.tick();
+                let tombstones = self.core.room.as_ref().map_or(0, |room| room.gauges().tombstones);
+                assert_eq!(tombstones, self.naive.tombstones());
+            }
+            Step::Sync => self.sync(),
+            Step::Reload { down_ms, wall, grace_ms } => self.reload(*down_ms, *wall, *grace_ms),
+            Step::Promote { grace_ms } => self.begin(Beginning::Era { grace_ms: *grace_ms }),
+            Step::Restore => self.begin(Beginning::Restored),
+            Step::Move => self.begin(Beginning::Moved),
+            _ => {
+                let command = self.command(step);
+                self.run(&command);
+            }
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        let Now { mono, unix } = self.core.now;
+        self.set_clocks(mono + ms, unix + ms);
+    }
+
+    fn set_clocks(&mut self, mono: u64, unix: u64) {
+        self.core.now = Now { mono, unix };
+        self.replica.now = Now { mono: mono - REPLICA_APART, unix };
+        (self.naive.mono, self.naive.offset) = (mono, unix as i64 - mono as i64);
+    }
+
+    fn command(&self, step: &Step) -> Command {
+        let user = |i: usize| USERS[i].to_owned();
+        match step {
+            Step::Open { user: of, device, session, until_in, token, rest } => Command::Open(Open {
+                user: user(*of),
+                device: DEVICES[*device].map(str::to_owned),
+                session: session.map(|i| self.sessions[i % self.sessions.len()].clone()),
+                until: until_in.map(|ms| self.core.now.unix.saturating_add_signed(ms)),
+                token: token.then(|| "s3cret".to_owned()),
+                ..rest.clone()
+            }),
+            Step::Renew(beat, rest) => Command::Renew(self.renew(beat, rest)),
+            Step::MRenew(beats) => {
+                Command::MRenew(beats.iter().map(|beat| self.renew(beat, &Renew::default())).collect())
+            }
+            Step::Leave(beat, linger_ms) => {
+                let Renew { session, epoch, token, .. } = self.renew(beat, &Renew::default());
+                Command::Leave { session, epoch, linger_ms: *linger_ms, token }
+            }
+            Step::Kick { user: of, device } => Command::Kick {
+                user: of.map(user),
+                device: device.map(|i| DEVICES[i].unwrap_or("default").to_owned()),
+            },
+            Step::Reap(count) => Command::Reap { count: *count },
+            Step::Policy(setting, value) => {
+                let refused = value.is_some_and(|v| self.core.settings.check_own(*setting, v).is_err());
+                Command::SetPolicy(vec![(*setting, value.filter(|_| !refused))])
+            }
+            _ => unreachable!("not a command"),
+        }
+    }
+
+    fn renew(&self, beat: &Beat, rest: &Renew) -> Renew {
+        let session = self.sessions[beat.session % self.sessions.len()].clone();
+        let lease = self.naive.session(&session);
+        let seq = lease.map_or(0, |l| l.seq).saturating_add_signed(beat.seq_off).min(i64::MAX as u64);
+        Renew {
+            epoch: lease.map_or(1, |l| l.epoch).saturating_add_signed(beat.epoch_off),
+            seq,
+            token: match beat.token {
+                Presented::Right => lease.and_then(|l| l.token.clone()),
+                Presented::Wrong => Some("guess".to_owned()),
+                Presented::None => None,
+            },
+            session,
+            ..rest.clone()
+        }
+    }
+
+    fn run(&mut self, command: &Command) {
+        let expected = self.naive.run(command);
+        let got = self.core.run(command).map_err(|refusal| head(&refusal));
+        assert_eq!(got, expected, "reply to {command:?}");
+        if let Some(session) = got.ok().as_ref().and_then(|reply| reply.field("session")) {
+            if !self.sessions.iter().any(|known| known == session) {
+                self.sessions.push(session.to_owned());
+            }
+        }
+    }
+
+    /// The replica gets the room as a snapshot, and what was written before is in it.
+    fn sync(&mut self) {
+        self.replicate();
+        let parts = self.core.save();
+        let now = self.replica.now;
+        self.replica.room = parts.map(|parts| load(&parts, now).expect("a room that was saved"));
+    }
+
+    /// The server stops, is down for a while and loads what it saved; its monotonic clock begins elsewhere, and the
+    /// wall clock may have been set meanwhile.
+    fn reload(&mut self, down_ms: u64, wall: i64, grace_ms: Option<u64>) {
+        self.sync();
+        let Some(parts) = self.core.save() else { return };
+        let Now { mono, unix } = self.core.now;
+        self.set_clocks(mono + (1 << 20), (unix + down_ms).saturating_add_signed(wall));
+        let (n, now) = (self.naive.n, self.core.now);
+        (self.naive.mono, self.naive.offset) = (mono, unix as i64 - mono as i64);
+        self.naive.rebase(now.mono, now.unix);
+        let room = load(&parts, now).expect("a room that was saved");
+        // A history that had begun and that no write had carried yet is lost: so is its jump of n.
+        assert!(room.event_n() == n || n - room.event_n() >= 1 << 20 || self.core.stream.is_empty());
+        self.naive.n = room.event_n();
+        self.core.room = Some(room);
+        self.begin(Beginning::Era { grace_ms });
+        self.sync();
+    }
+
+    fn begin(&mut self, why: Beginning) {
+        if self.core.room.is_none() {
+            return;
+        }
+        self.core.begin(why);
+        match why {
+            Beginning::Era { grace_ms } => self.naive.era(grace_ms),
+            Beginning::Restored => self.naive.restored(),
+            Beginning::Moved => self.naive.moved(),
+        }
+    }
+
+    fn replicate(&mut self) {
+        for sent in self.core.sent.drain(..) {
+            self.replica.receive(sent);
+        }
+    }
+
+    fn compare(&mut self) {
+        self.replicate();
+        let events: Vec<Fields> = self.core.stream.iter().map(event_fields).collect();
+        let seen = self.naive.stream.len().min(events.len()).saturating_sub(8);
+        assert_eq!(by_name(&events[seen..]), by_name(&self.naive.stream[seen..]), "events");
+        assert_eq!(self.core.room.is_some(), self.naive.exists);
+        self.compare_room();
+        self.compare_views();
+        self.compare_replica();
+    }
+
+    fn compare_room(&self) {
+        let Some(room) = &self.core.room else { return };
+        assert_eq!(room.gen().to_string(), self.naive.gen);
+        assert_eq!(room.event_n(), self.naive.n);
+        assert_eq!((room.highest_epoch(), room.events_lost()), (self.naive.highest, self.naive.events_lost));
+        assert_eq!(room.own_policy().iter().collect::<Vec<_>>(), self.naive.own.clone().into_iter().collect::<Vec<_>>());
+        let gauges = room.gauges();
+        assert_eq!((gauges.leases, gauges.users), self.naive.present());
+        // A bound may be early, never late.
+        let next = self.naive.moments().first().copied();
+        assert!(room.next_due(&self.core.settings) <= next || next.is_none(), "{next:?} is missed");
+    }
+
+    fn compare_views(&mut self) {
+        let everyone = |user: Option<&str>, ended| Command::Roster { user: user.map(str::to_owned), ended };
+        let rosters = [everyone(None, false), everyone(None, true), everyone(Some("a"), false), everyone(Some("a"), true)];
+        for roster in rosters {
+            assert_eq!(rows(self.core.run(&roster)), rows(self.naive.run(&roster)), "{roster:?}");
+        }
+        self.run(&Command::Count);
+        for session in self.sessions.clone() {
+            self.run(&Command::Get(session));
+        }
+    }
+
+    fn compare_replica(&self) {
+        assert_eq!(self.replica.digest(), self.core.digest(), "the replica's digest");
+        assert_eq!(self.replica.stream.len(), self.core.stream.len());
+        let gen = |node: &Node| node.room.as_ref().map(|room| room.gen());
+        // Until a new history is carried to it, a replica still shows the deadlines of the old one.
+        if gen(&self.replica) == gen(&self.core) {
+            assert_eq!(set(&self.replica.everyone()), set(&self.core.everyone()), "what the replica shows");
+        }
+    }
+}
+
+fn rows<E: std::fmt::Debug>(reply: Result<Reply, E>) -> BTreeSet<Row> {
+    match reply {
+        Ok(Reply::Maps(rows)) => set(&rows),
+        other => panic!("not a roster: {other:?}"),
+    }
+}
+
+type Row = BTreeMap<&'static str, String>;
+
+fn by_name(rows: &[Fields]) -> Vec<Row> {
+    rows.iter().map(|row| row.iter().cloned().collect()).collect()
+}
+
+fn set(rows: &[Fields]) -> BTreeSet<Row> {
+    let set: BTreeSet<Row> = by_name(rows).into_iter().collect();
+    assert_eq!(set.len(), rows.len(), "a row came twice");
+    set
+}
+
+proptest! {
+    #![proptest_config(cases(150))]
+
+    #[test]
+    fn agrees_with_the_naive_model(steps in prop::collection::vec(step(), 1..160)) {
+        let mut pair = Pair::new();
+        for step in &steps {
+            pair.take(step);
+            pair.compare();
+        }
+    }
+}
