@@ -30,6 +30,12 @@ def p99(values):
     return statistics.quantiles(values, n=100)[98]
 
 
+def removed(server, but=0):
+    """Whether nothing is left but so many leases; one past its deadline is no longer active, but not yet removed."""
+    info = server.lease_info()
+    return info["active_leases"] + info["reap_backlog"] == but
+
+
 def lags(client, rooms):
     return [event["lag_ms"] for room in rooms for event in client.events(room) if event["type"] == "removed"]
 
@@ -41,14 +47,24 @@ def spread(client, room, size):
     client.pipeline(*(["LEASE.OPEN", room, f"u{number}", "TTL", 1500 + 2 * number] for number in range(size)))
 
 
-def machine_lag(size):
-    """How late, in ms at p99, this machine wakes a process at moments 2 ms apart: no timer of a server can do better."""
-    begin, late = time.monotonic(), []
-    for number in range(size):
-        due = begin + number * 0.002
-        time.sleep(max(0, due - time.monotonic()))
-        late.append((time.monotonic() - due) * 1000)
-    return p99(late)
+class Machine(threading.Thread):
+    """Wakes every 2 ms while the test runs. `lag`: how late that was, in ms at p99; no timer of a server can do better."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.late, self.ended = [], threading.Event()
+        self.start()
+
+    def run(self):
+        due = time.monotonic()
+        while not self.ended.wait(max(0, due - time.monotonic())):
+            self.late.append((time.monotonic() - due) * 1000)
+            due += 0.002
+
+    def lag(self):
+        self.ended.set()
+        self.join()
+        return p99(self.late)
 
 
 @pytest.mark.server(clock=None)
@@ -56,13 +72,14 @@ def machine_lag(size):
 def test_reap_01_lag_of_an_idle_server(client):
     """REAP-01 Lag is bounded: an idle server nobody reads."""
     spread(client, "r", 1000)
-    machine = machine_lag(1750)
-    wait_until(lambda: client.server.lease_info()["active_leases"] == 0, what="all leases have expired")
+    machine = Machine()
+    time.sleep(3.5)  # nobody reads: not even to see whether it is over
+    bound = 5 + machine.lag()
+    wait_until(lambda: removed(client.server), what="all leases have expired")
     lag = lags(client, ["r"])
     assert len(lag) == 1000
-    assert p99(lag) <= 5 + machine
-    told = client.server.lease_info()
-    assert told["expiry_age_ms_max"] == max(lag)
+    assert p99(lag) <= bound
+    assert client.server.lease_info()["expiry_age_ms_max"] == max(lag)
 
 
 @pytest.mark.server(clock=None)
@@ -71,14 +88,13 @@ def test_reap_01_lag_under_load(client):
     """REAP-01 Lag is bounded: under load."""
     fill(client.server, "busy", 100, "TTL", 60000)
     spread(client, "r", 1000)
-    seq, end = 0, time.monotonic() + 3.5
-    while time.monotonic() < end:
+    machine, seq = Machine(), 0
+    while not removed(client.server, but=100):
         seq += 1
         assert client.pipeline(*(f"LEASE.RENEW busy s{number} 1 {seq}" for number in range(100)))[0][0] == b"renewed"
-    wait_until(lambda: client.server.lease_info()["active_leases"] == 100, what="all leases have expired")
     lag = lags(client, ["r"])
     assert len(lag) == 1000
-    assert p99(lag) <= 50
+    assert p99(lag) <= 50 + machine.lag()
 
 
 @pytest.mark.server(clock=None, lease={"ttl-min-ms": 1})
@@ -102,15 +118,15 @@ def test_reap_01_reads_hide_a_lease_from_its_deadline_on(client):
 
 # -------------------------------------------------------------------- REAP-02
 
-@pytest.mark.parametrize("reaps, removed", (
+@pytest.mark.parametrize("reaps, counts", (
     (["LEASE.REAP r"] * 4, [1000, 1000, 500, 0]),
-    (["LEASE.REAP r COUNT 10000"], [2500])), ids=("default", "COUNT"))
-def test_reap_02_many_leases_in_one_sweep(client, reaps, removed):
+    pytest.param(["LEASE.REAP r COUNT 10000"], [2500], marks=pytest.mark.no_restart("its leases are those of the other run"))), ids=("default", "COUNT"))
+def test_reap_02_many_leases_in_one_sweep(client, reaps, counts):
     """REAP-02 Many leases in one sweep."""
     dice = random.Random(2)
     for first in range(0, 2500, 500):
         client.pipeline(*(f"LEASE.OPEN r u{number} TTL {dice.randrange(1000, 31000)}" for number in range(first, first + 500)))
-    assert client.held(40000, *reaps) == removed
+    assert client.held(40000, *reaps) == counts
     client.advance(0)
     ended = client.events("r")[2500:]
     assert len(ended) == 2500
@@ -163,7 +179,7 @@ def test_reap_04_a_huge_room_starves_nobody(client, size, small_rooms):
     small = [f"small{number}" for number in range(small_rooms)]
     for number, room in enumerate(small):
         fill(client.server, room, 1, "TTL", 600000, "UNTIL", due + number * 20 // small_rooms)
-    seq, cursor, waited, backlog = 0, b"0", [], []
+    machine, seq, cursor, waited, backlog = Machine(), 0, b"0", [], []
     while not backlog or client("LEASE.COUNT huge") != [0, 0] or backlog[-1]:
         seq += 1
         client.pipeline(*(f"LEASE.RENEW busy s{number} 1 {seq}" for number in range(50)))
@@ -173,10 +189,13 @@ def test_reap_04_a_huge_room_starves_nobody(client, size, small_rooms):
         waited.append((time.perf_counter() - begin) * 1000)
         backlog.append(client.server.lease_info()["reap_backlog"])
     assert max(backlog) > size / 10, "the huge room was never due as a whole: nothing was tried"
-    lag = lags(client, small)
+    machine_lag, lag = machine.lag(), lags(client, small)
     assert len(lag) == small_rooms
-    assert p99(lag) <= 50
-    assert p99(waited) <= 5
+    assert p99(lag) <= 50 + machine_lag
+    assert p99(waited) <= 5 + machine_lag
+    slices = client.server.lease_info()
+    assert slices["slice_us_p50"] <= 600  # 500 and one removal
+    assert slices["slice_us_p99"] <= 600 + 1000 * machine_lag
 
 
 # -------------------------------------------------------------------- REAP-05
@@ -220,7 +239,7 @@ def a_million_leases(server, rooms):
 def each_ends_once(server, rooms):
     """Left silent, the million expires, one event a lease."""
     before = event_numbers(server, rooms)
-    wait_until(lambda: server.lease_info()["active_leases"] == 0, 120, "all leases have expired")
+    wait_until(lambda: removed(server), 120, "all leases have expired")
     assert server.lease_info()["ended_expired"] == MILLION
     assert event_numbers(server, rooms) == [number + MILLION // rooms for number in before]
 

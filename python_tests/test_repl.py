@@ -18,9 +18,10 @@ def on(server, way=PLAIN):
 
 
 def online_replica(server, **options):
-    """A replica that its primary has found to be online: until then writes would wait for its first acknowledgement, a second."""
+    """A replica that its primary sends writes to: until its first acknowledgement, up to a second, they are only kept for it."""
     replica = server.replica(**options)
-    wait_until(lambda: "state=online" in server.info("replication").get("slave0", ""))
+    server.call("PUBLISH nobody hears")
+    replica.in_step()
     return replica
 
 

@@ -65,17 +65,18 @@ fn apply(ctx: Ctx, name: Str<'_>, payload: &[u8], env: &Env) -> Result<(), Corru
 
 /// A rewritten AOF brings a room in parts: the header makes it, each further part adds records.
 fn restore_part(ctx: Ctx, name: Str<'_>, payload: &[u8], env: &Env) -> Result<(), Corrupt> {
+    let begins = snapshot::is_header(payload);
     let mut key = Key::write(ctx, name);
-    let mut loading = match key.kind(&ROOM) {
-        Kind::Value(value) if !snapshot::is_header(payload) => Loading::resume(std::mem::take(&mut value.room)),
-        _ => Loading::default(),
-    };
-    let read = loading.part(payload, env.now);
-    if let Kind::Missing = key.kind(&ROOM) {
+    if let (Kind::Missing, true) = (key.kind(&ROOM), begins) {
         key.set_value(&ROOM, Box::new(RoomValue::new(Room::default(), Standing::Loaded)));
     }
-    if let Kind::Value(value) = key.kind(&ROOM) {
-        unit::changing(ctx, name, value, env, |room| *room = loading.into_room());
-    }
+    let Kind::Value(value) = key.kind(&ROOM) else { return Err(Corrupt("a part of a room without its header")) };
+    let mut read = Ok(());
+    unit::changing(ctx, name, value, env, |room| {
+        let so_far = std::mem::take(room);
+        let mut loading = if begins { Loading::default() } else { Loading::resume(so_far) };
+        read = loading.part(payload, env.now);
+        *room = loading.into_room();
+    });
     read
 }

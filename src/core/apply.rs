@@ -1,8 +1,8 @@
 //! Effects become state. No clock, no settings, no chance, and no way to fail: an effect that does not fit the room
 //! any more is dropped, so that a repeated or late one changes nothing.
 
-use super::effect::{Began, Effect, Ended, Lingered, Motion, Opened, PolicySet, Recovery, Renewed};
-use super::id::DEFAULT_DEVICE;
+use super::effect::{Began, Effect, Ended, Gen, Lingered, Motion, Opened, PolicySet, Recovery, Renewed};
+use super::id::{Id, DEFAULT_DEVICE};
 use super::lease::{Extras, Lease, Phase, Signal};
 use super::queue::Queue;
 use super::room::Room;
@@ -38,10 +38,12 @@ impl Room {
 
     fn apply_began(&mut self, began: &Began) {
         let known_here = self.begun.take().is_some_and(|begun| begun.gen == began.gen);
+        if self.gen == Gen::default() {
+            self.busy_until = began.at;
+        }
         self.gen = began.gen;
         self.floor = self.floor.max(began.floor);
         self.event_n = began.event_n;
-        self.busy_until = self.busy_until.max(began.at);
         match &began.recovery {
             Some(recovery) if !known_here => self.recover(recovery),
             _ => {}
@@ -162,7 +164,8 @@ impl Room {
         let (place, user) = (lease.place, lease.user);
         self.deadlines.remove(place, &mut self.leases);
         self.tombstones.push(e.tombstone_until, slot, &mut self.leases);
-        self.users.end(user);
+        let device = self.extras.get(&slot).and_then(|x| x.device.as_ref());
+        self.users.end(user, device.map_or(DEFAULT_DEVICE, Id::as_bytes));
         let observed = e.closing.and_then(|c| c.observed_at);
         let has_span = self.extras.get(&slot).is_some_and(|x| x.span_ms.is_some());
         if has_span || observed.is_some() || e.replaced_by.is_some() {
@@ -193,10 +196,10 @@ impl Room {
             let Some(saved) = lease.deadline() else { continue };
             let ttl = self.ttl_of(slot, lease);
             let shortened = self.extras_of(slot, lease).and_then(|e| e.span_ms);
-            let span = shortened.unwrap_or(ttl);
-            let grace = recovery.grace_ms.unwrap_or(span).min(span);
+            let most = shortened.unwrap_or(ttl).min(ttl);
+            let grace = recovery.grace_ms.unwrap_or(most).min(most);
             let raised = if grace == 0 { saved } else { saved.max(recovery.at.saturating_add(grace)) };
-            let deadline = raised.min(recovery.at.saturating_add(ttl)).min(self.cap_of(slot, lease)).min(MAX);
+            let deadline = raised.min(recovery.at.saturating_add(most)).min(self.cap_of(slot, lease)).min(MAX);
             moved.push((slot, deadline));
         }
         for (slot, deadline) in moved {
@@ -208,11 +211,14 @@ impl Room {
         self.deadlines = deadlines;
     }
 
-    /// A history begins that no write has carried yet (rule 4 of `room`).
+    /// A history begins that no write has carried yet (rule 4 of `room`). One that still waits is carried along: its
+    /// epochs may not come again, and replicas know nothing of its grace.
     pub fn begin(&mut self, began: Began) {
         if let Some(recovery) = &began.recovery {
             self.recover(recovery);
         }
-        self.begun = Some(Box::new(began));
+        let floor = began.floor.max(self.floor());
+        let recovery = began.recovery.or(self.begun.as_ref().and_then(|waiting| waiting.recovery));
+        self.begun = Some(Box::new(Began { floor, recovery, ..began }));
     }
 }

@@ -7,6 +7,8 @@
 //! 3. The holder's live lease ends as superseded in the same step; one past its deadline ends as time ended it.
 //! 4. One event number stays in reserve for every live lease, so that no removal is ever without its own.
 
+use std::cmp::Reverse;
+
 use super::effect::{Effect, Forgot, Opened};
 use super::event::{Body, Subject};
 use super::id::{uuid_text, uuid_v4, Id};
@@ -74,24 +76,17 @@ impl Room {
         plan.needs_stream = true;
         plan.signals = true;
         self.plan_forget(&mut plan, &forgotten);
-        self.plan_twin(&mut plan, &session, unended.map(|(slot, _)| slot), env);
+        self.plan_overdue(&mut plan, unended.map(|(slot, _)| slot), &session, env);
         let opened = self.opened(open, session.clone(), epoch, env);
-        let replaced = match (unended, current) {
-            (Some((slot, lease)), Some(_)) => {
-                let removal = Removal {
-                    reason: Reason::Superseded,
-                    user_leases: self.user_leases(lease).saturating_sub(plan.removed_of(open.user)),
-                    replaced_by: Some(epoch),
-                };
-                self.plan_removal(&mut plan, slot, lease, removal, env);
-                Some(self.session_id(slot, lease))
-            }
-            (Some((slot, lease)), None) => {
-                self.plan_expiry(&mut plan, slot, lease, env);
-                None
-            }
-            (None, _) => None,
-        };
+        let replaced = current.map(|(slot, lease)| {
+            let removal = Removal {
+                reason: Reason::Superseded,
+                user_leases: self.user_leases(lease).saturating_sub(plan.removed_of(open.user)),
+                replaced_by: Some(epoch),
+            };
+            self.plan_removal(&mut plan, slot, lease, removal, env);
+            self.session_id(slot, lease)
+        });
         self.plan_forget_twin(&mut plan, &session, &forgotten);
         self.plan_opened(&mut plan, Opened { replaced, ..opened }, env);
         Ok(Opening::Fresh(session, plan))
@@ -134,17 +129,20 @@ impl Room {
         }
     }
 
-    /// An earlier lease of the same session id, overdue for longer than a tombstone lasts: it reads as unknown, so
-    /// the id is free, and its removal comes first. (One of this very holder is removed as such anyway.)
-    fn plan_twin(&self, plan: &mut Plan, session: &Id, own: Option<u32>, env: &Env) {
-        let Some(slot) = self.slot_of(session.as_bytes()) else { return };
-        let Some(lease) = self.leases.get(slot) else { return };
-        if lease.ended().is_none() && own != Some(slot) {
+    /// What is overdue and stands in the way goes first, each in a step of its own: the holder's own lease, and an
+    /// earlier one of the same session id, overdue for longer than a tombstone lasts (it reads as unknown, so the id
+    /// is free).
+    fn plan_overdue(&self, plan: &mut Plan, own: Option<u32>, session: &Id, env: &Env) {
+        let twin = self.slot_of(session.as_bytes()).filter(|slot| own != Some(*slot));
+        let leases = own.into_iter().chain(twin).filter_map(|slot| Some((slot, self.leases.get(slot)?)));
+        let mut overdue: Vec<_> = leases.filter(|(_, lease)| lease.is_overdue(env.now.mono)).collect();
+        overdue.sort_by_key(|(_, l)| (l.deadline(), Reverse(self.next_order.wrapping_sub(l.order))));
+        for (slot, lease) in overdue {
             self.plan_expiry(plan, slot, lease, env);
         }
     }
 
-    /// Its tombstone would be over as well.
+    /// The tombstone of an earlier lease of the same session id would be over as well.
     fn plan_forget_twin(&self, plan: &mut Plan, session: &Id, forgotten: &[u32]) {
         if let Some(slot) = self.slot_of(session.as_bytes()).filter(|slot| !forgotten.contains(slot)) {
             self.plan_forget(plan, &[slot]);
@@ -172,7 +170,7 @@ impl Room {
     fn plan_opened(&self, plan: &mut Plan, opened: Opened, env: &Env) {
         let coarse = self.policy(env.settings).precision_ms() > 0;
         let user = opened.user.as_bytes();
-        let before = self.users.find(user).and_then(|u| self.users.get(u)).map_or(0, |u| u.leases);
+        let before = self.users.find(user).and_then(|u| self.users.get(u)).map_or(0, |u| u.leases());
         let subject = Subject {
             session: opened.session.clone(),
             user: opened.user.clone(),

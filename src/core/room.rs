@@ -209,7 +209,7 @@ impl Room {
     }
 
     pub(super) fn user_leases(&self, lease: &Lease) -> u32 {
-        self.users.get(lease.user).map_or(0, |u| u.leases)
+        self.users.get(lease.user).map_or(0, |u| u.leases())
     }
 
     pub(super) fn ttl_of(&self, slot: u32, lease: &Lease) -> u64 {

@@ -177,16 +177,23 @@ impl<T> Slab<T> {
     }
 }
 
-/// Makes room for one more, an eighth at a time: doubling would leave a third of all memory unused.
+/// Makes room for one more, by about a quarter: doubling would leave a third of all memory unused.
 pub fn grow<T>(v: &mut Vec<T>) {
     grow_within(v, usize::MAX);
 }
 
 fn grow_within<T>(v: &mut Vec<T>, most: usize) {
     if v.len() == v.capacity() {
-        let more = (v.len() / 8).max(4).min(most.saturating_sub(v.len()));
-        v.reserve_exact(more);
+        let wanted = v.len().saturating_add(1).max(4).saturating_mul(size_of::<T>());
+        let fit = block_of(wanted).checked_div(size_of::<T>()).unwrap_or(most);
+        v.reserve_exact(fit.min(most).saturating_sub(v.len()));
     }
+}
+
+/// What an allocator with four sizes a doubling, as jemalloc and most others, really sets aside for so many bytes.
+fn block_of(bytes: usize) -> usize {
+    let step = (bytes.next_power_of_two() / 8).max(16);
+    bytes.next_multiple_of(step)
 }
 
 /// Gives memory back once three quarters are unused.

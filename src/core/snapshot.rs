@@ -12,7 +12,6 @@ use super::id::{Id, SessionKey, DEFAULT_DEVICE};
 use super::lease::{Extras, Lease, Phase, Reason};
 use super::room::Room;
 use super::time::{Ms48, Now, MAX};
-use super::users::NONE;
 use super::wire::{Corrupt, Reader, Writer};
 
 /// Apart from the versions of effects, since both travel by `LEASE.APPLY`.
@@ -151,15 +150,15 @@ impl Loading {
         if room.slot_of(record.session.as_bytes()).is_some() {
             return Err(Corrupt("one session twice"));
         }
+        // Every record tells its holder's epoch; only the one that has it can be unended.
+        let unended = lease.ended().is_none();
         let holder =
             room.users.find(record.user.as_bytes()).and_then(|u| room.users.holder(u, record.device.as_bytes()));
-        if let Some(holder) = holder {
-            let newest = Some(holder.newest).filter(|slot| *slot != NONE).and_then(|slot| room.leases.get(slot));
-            let newer = newest.is_some_and(|l| l.epoch < lease.epoch);
-            let clash = newest.is_some_and(|l| l.epoch == lease.epoch || (newer && l.ended().is_none()));
-            if clash || (!newer && lease.ended().is_none()) {
-                return Err(Corrupt("two leases of one holder"));
-            }
+        let newest = holder.and_then(|h| room.leases.get(h.newest));
+        let strange = holder.is_some_and(|h| h.epoch != record.holder_epoch);
+        let twin = newest.is_some_and(|l| l.epoch == lease.epoch);
+        if strange || twin || (unended && lease.epoch != record.holder_epoch) {
+            return Err(Corrupt("two leases of one holder"));
         }
         let slot = room.add(
             record.session.as_bytes(),

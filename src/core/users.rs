@@ -1,7 +1,7 @@
 //! Users and their holders.
 //!
 //! A holder is a `(user, device)` pair. It stands here while it has a record: a live lease or a tombstone. Most users
-//! have one holder, on the default device, and take 48 bytes; others get a map.
+//! have one holder, on the default device, and take 40 bytes; others get a map.
 //!
 //! Rules
 //! 1. A holder's epoch is the highest it was given; it outlives the lease, and the room's floor outlives the holder.
@@ -25,22 +25,41 @@ pub struct Holder {
     pub epoch: u64,
     /// Slot of its newest record, or [`NONE`] once that is forgotten.
     pub newest: u32,
-    records: NonZeroU32,
+    tally: Tally,
 }
+
+/// How many records a holder has, and whether one of them is unended. Never 0 records: the niche keeps a user small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tally(NonZeroU32);
 
 #[derive(Clone, Debug)]
 enum Holders {
     /// The default device alone.
     Sole(Holder),
-    Many(Box<HashMap<Id, Holder>>),
+    Many(Box<Many>),
+}
+
+#[derive(Clone, Debug)]
+struct Many {
+    holders: HashMap<Id, Holder>,
+    /// Of all of them, unended.
+    leases: u32,
 }
 
 #[derive(Clone, Debug)]
 pub struct User {
     pub id: Id,
-    /// Leases opened and not removed, overdue ones included.
-    pub leases: u32,
     holders: Holders,
+}
+
+impl User {
+    /// Leases opened and not removed, overdue ones included.
+    pub fn leases(&self) -> u32 {
+        match &self.holders {
+            Holders::Sole(holder) => holder.tally.unended().into(),
+            Holders::Many(many) => many.leases,
+        }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -70,7 +89,7 @@ impl Users {
     pub fn holder(&self, user: u32, device: &[u8]) -> Option<Holder> {
         match &self.get(user)?.holders {
             Holders::Sole(holder) => (device == DEFAULT_DEVICE).then_some(*holder),
-            Holders::Many(holders) => holders.get(device).copied(),
+            Holders::Many(many) => many.holders.get(device).copied(),
         }
     }
 
@@ -79,33 +98,37 @@ impl Users {
         match self.get(user).map(|u| &u.holders) {
             None => Vec::new(),
             Some(Holders::Sole(holder)) => vec![holder.newest],
-            Some(Holders::Many(holders)) => holders.values().map(|h| h.newest).collect(),
+            Some(Holders::Many(many)) => many.holders.values().map(|h| h.newest).collect(),
         }
     }
 
     /// A record of this holder enters the room at `slot`; returns the user's slot.
     pub fn enter(&mut self, id: &[u8], device: &[u8], epoch: u64, slot: u32, unended: bool) -> u32 {
-        let user = match self.find(id) {
-            Some(user) => {
-                if let Some(entry) = self.slots.get_mut(user) {
-                    entry.holders.enter(device, epoch, slot);
-                }
-                user
-            }
-            None => self.add(User { id: Id::new(id), leases: 0, holders: Holders::first(device, epoch, slot) }),
+        let Some(user) = self.find(id) else {
+            self.present = self.present.saturating_add(unended.into());
+            return self.add(User { id: Id::new(id), holders: Holders::first(device, epoch, slot, unended) });
         };
-        if let (true, Some(entry)) = (unended, self.slots.get_mut(user)) {
-            entry.leases = entry.leases.saturating_add(1);
-            self.present = self.present.saturating_add(u32::from(entry.leases == 1));
+        if let Some(entry) = self.slots.get_mut(user) {
+            let was_present = entry.leases() > 0;
+            entry.holders.enter(device, epoch, slot, unended);
+            self.present = self.present.saturating_add((unended && !was_present).into());
         }
         user
     }
 
-    /// One of the user's leases has ended; its record stays.
-    pub fn end(&mut self, user: u32) {
+    /// The holder's lease has ended; its record stays.
+    pub fn end(&mut self, user: u32, device: &[u8]) {
         let Some(entry) = self.slots.get_mut(user) else { return };
-        entry.leases = entry.leases.saturating_sub(1);
-        self.present = self.present.saturating_sub(u32::from(entry.leases == 0));
+        match &mut entry.holders {
+            Holders::Sole(holder) => holder.tally = holder.tally.ended(),
+            Holders::Many(many) => {
+                if let Some(holder) = many.holders.get_mut(device) {
+                    holder.tally = holder.tally.ended();
+                    many.leases = many.leases.saturating_sub(1);
+                }
+            }
+        }
+        self.present = self.present.saturating_sub((entry.leases() == 0).into());
     }
 
     /// A holder's epoch as it was saved; it may be above what its remaining records tell.
@@ -113,7 +136,7 @@ impl Users {
         let Some(entry) = self.slots.get_mut(user) else { return };
         let holder = match &mut entry.holders {
             Holders::Sole(holder) => Some(holder),
-            Holders::Many(holders) => holders.get_mut(device),
+            Holders::Many(many) => many.holders.get_mut(device),
         };
         if let Some(holder) = holder {
             holder.epoch = holder.epoch.max(epoch);
@@ -125,15 +148,7 @@ impl Users {
         let Some(entry) = self.slots.get_mut(user) else { return };
         let gone = match &mut entry.holders {
             Holders::Sole(holder) => holder.forget(slot),
-            Holders::Many(holders) => {
-                if holders.get_mut(device).is_some_and(|h| h.forget(slot)) {
-                    holders.remove(device);
-                }
-                if holders.len() < holders.capacity() / 8 {
-                    holders.shrink_to_fit();
-                }
-                holders.is_empty()
-            }
+            Holders::Many(many) => many.forget(device, slot),
         };
         if gone {
             self.remove(user);
@@ -148,7 +163,7 @@ impl Users {
         let maps = self.slots.iter().map(|(_, u)| {
             let map = match &u.holders {
                 Holders::Sole(_) => 0,
-                Holders::Many(h) => h.allocation_size().saturating_add(size_of::<HashMap<Id, Holder>>()),
+                Holders::Many(many) => many.holders.allocation_size().saturating_add(size_of::<Many>()),
             };
             u.id.heap_bytes().saturating_add(map)
         });
@@ -180,38 +195,57 @@ fn hash_of(slots: &Slab<User>, hasher: &DefaultHashBuilder, slot: u32) -> u64 {
 }
 
 impl Holders {
-    fn first(device: &[u8], epoch: u64, slot: u32) -> Self {
-        let holder = Holder::first(epoch, slot);
+    fn first(device: &[u8], epoch: u64, slot: u32, unended: bool) -> Self {
+        let holder = Holder::first(epoch, slot, unended);
         if device == DEFAULT_DEVICE {
             Self::Sole(holder)
         } else {
-            Self::Many(Box::new(HashMap::from_iter([(Id::new(device), holder)])))
+            Self::Many(Box::new(Many::of(device, holder)))
         }
     }
 
-    fn enter(&mut self, device: &[u8], epoch: u64, slot: u32) {
+    fn enter(&mut self, device: &[u8], epoch: u64, slot: u32, unended: bool) {
         if let (Self::Sole(holder), false) = (&*self, device == DEFAULT_DEVICE) {
-            let sole = (Id::new(DEFAULT_DEVICE), *holder);
-            *self = Self::Many(Box::new(HashMap::from_iter([sole])));
+            *self = Self::Many(Box::new(Many::of(DEFAULT_DEVICE, *holder)));
         }
         match self {
-            Self::Sole(holder) => holder.enter(epoch, slot),
-            Self::Many(holders) => {
-                let holder = holders.entry_ref(device);
-                holder.and_modify(|h| h.enter(epoch, slot)).or_insert_with(|| Holder::first(epoch, slot));
+            Self::Sole(holder) => holder.enter(epoch, slot, unended),
+            Self::Many(many) => {
+                many.leases = many.leases.saturating_add(unended.into());
+                let holder = many.holders.entry_ref(device);
+                let known = holder.and_modify(|h| h.enter(epoch, slot, unended));
+                known.or_insert_with(|| Holder::first(epoch, slot, unended));
             }
         }
     }
 }
 
-impl Holder {
-    fn first(epoch: u64, slot: u32) -> Self {
-        Self { epoch, newest: slot, records: NonZeroU32::MIN }
+impl Many {
+    fn of(device: &[u8], holder: Holder) -> Self {
+        Self { holders: HashMap::from_iter([(Id::new(device), holder)]), leases: holder.tally.unended().into() }
     }
 
-    fn enter(&mut self, epoch: u64, slot: u32) {
-        self.records = self.records.saturating_add(1);
-        if epoch > self.epoch {
+    /// Returns whether no holder is left.
+    fn forget(&mut self, device: &[u8], slot: u32) -> bool {
+        if self.holders.get_mut(device).is_some_and(|h| h.forget(slot)) {
+            self.holders.remove(device);
+        }
+        if self.holders.capacity() > 16 && self.holders.len() <= self.holders.capacity() / 4 {
+            self.holders.shrink_to(self.holders.len().saturating_mul(2));
+        }
+        self.holders.is_empty()
+    }
+}
+
+impl Holder {
+    fn first(epoch: u64, slot: u32, unended: bool) -> Self {
+        Self { epoch, newest: slot, tally: Tally::first(unended) }
+    }
+
+    /// A load may have told the holder's epoch before the record that has it comes.
+    fn enter(&mut self, epoch: u64, slot: u32, unended: bool) {
+        self.tally = self.tally.entered(unended);
+        if epoch >= self.epoch {
             self.epoch = epoch;
             self.newest = slot;
         }
@@ -222,13 +256,40 @@ impl Holder {
         if self.newest == slot {
             self.newest = NONE;
         }
-        match NonZeroU32::new(self.records.get().saturating_sub(1)) {
-            Some(records) => {
-                self.records = records;
+        match self.tally.forgotten() {
+            Some(tally) => {
+                self.tally = tally;
                 false
             }
             None => true,
         }
+    }
+}
+
+impl Tally {
+    /// The lowest bit tells whether one is unended, the others how many there are.
+    const RECORD: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
+
+    fn first(unended: bool) -> Self {
+        Self(Self::RECORD.saturating_add(unended.into()))
+    }
+
+    fn unended(self) -> bool {
+        self.0.get() & 1 == 1
+    }
+
+    fn entered(self, unended: bool) -> Self {
+        Self(self.ended().0.saturating_add(Self::first(unended || self.unended()).0.get()))
+    }
+
+    fn ended(self) -> Self {
+        Self(NonZeroU32::new(self.0.get() & !1).unwrap_or(Self::RECORD))
+    }
+
+    /// One record less; none if that was the last.
+    fn forgotten(self) -> Option<Self> {
+        let fewer = self.0.get().checked_sub(Self::RECORD.get())?;
+        NonZeroU32::new(fewer).filter(|fewer| *fewer >= Self::RECORD).map(Self)
     }
 }
 
@@ -243,8 +304,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_user_takes_48_bytes() {
-        assert_eq!((size_of::<User>(), size_of::<Option<User>>()), (48, 48));
+    fn a_plain_user_takes_40_bytes() {
+        assert_eq!((size_of::<User>(), size_of::<Option<User>>()), (40, 40));
     }
 
     #[test]
@@ -252,15 +313,15 @@ mod tests {
         let mut users = Users::default();
         let u = users.enter(b"u", b"default", 1, 10, true);
         assert_eq!(users.enter(b"u", b"tab", 1, 11, true), u);
-        users.end(u);
+        users.end(u, b"default");
         assert_eq!(users.enter(b"u", b"default", 2, 12, true), u);
-        assert_eq!((users.present(), users.get(u).map(|u| u.leases)), (1, Some(2)));
+        assert_eq!((users.present(), users.get(u).map(User::leases)), (1, Some(2)));
         assert_eq!(users.holder(u, b"default").map(|h| (h.epoch, h.newest)), Some((2, 12)));
         users.forget(u, b"default", 10);
-        users.end(u);
+        users.end(u, b"default");
         users.forget(u, b"default", 12);
         assert!(users.holder(u, b"default").is_none());
-        users.end(u);
+        users.end(u, b"tab");
         users.forget(u, b"tab", 11);
         assert_eq!((users.find(b"u"), users.present()), (None, 0));
     }

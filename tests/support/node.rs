@@ -111,12 +111,19 @@ impl Node {
         let settings = self.settings.clone();
         let env = &Env { now: self.now, settings: &settings };
         while self.expire_one(env) {}
-        while let Some(plan) = self.room.as_ref().and_then(|room| room.decide_forgetting(FORGET_PER_STEP, env)) {
-            self.commit(plan, None).expect("needs no stream");
-        }
+        self.forget();
         if self.room.as_ref().and_then(|room| room.vanishes_at(&settings)).is_some_and(|at| at <= self.now.mono) {
             self.room = None;
             self.sent.push(Sent::Vanished);
+        }
+    }
+
+    /// Forgets the tombstones whose window is over.
+    pub fn forget(&mut self) {
+        let settings = self.settings.clone();
+        let env = &Env { now: self.now, settings: &settings };
+        while let Some(plan) = self.room.as_ref().and_then(|room| room.decide_forgetting(FORGET_PER_STEP, env)) {
+            self.commit(plan, None).expect("needs no stream");
         }
     }
 
