@@ -401,6 +401,17 @@ def shown(page):
     return {(lease["session"], lease["epoch"]): lease["state"] for lease in page["leases"]}
 
 
+@pytest.mark.parametrize("preamble", ("yes", "no"))
+def test_gauges_of_a_room_loaded_in_parts(server, preamble):
+    """A saved room comes in parts of some thousand records."""
+    server.call.pipeline([f"LEASE.OPEN r u{number} SESSION s{number}".split() for number in range(2500)])
+    server.call.pipeline([f"LEASE.LEAVE r s{number} 1".split() for number in range(1200)])
+    server.rewrite_aof(preamble)
+    server.restart()
+    assert present(server) == (1300, 1300, 0, 1)
+    assert server.lease_info()["tombstones"] == 1200
+
+
 @ONE_WAY
 def test_gauges_of_a_replica(client):
     """A replica removes nothing by itself, and its index is not put right by a reaper."""

@@ -17,7 +17,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.apply",
     summary: "Internal: carries decided effects to replicas and the AOF; refused from clients",
     complexity: "O(N) with N being the effects",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: 3,
     flags: "write no-monitor",
     categories: "dangerous",

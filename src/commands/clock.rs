@@ -12,7 +12,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.clock",
     summary: "Tells the module's time; moves it if the module was loaded with a manual clock",
     complexity: "O(1) to tell, O(N) to move, N being the leases that fall due",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: -2,
     // Neither write nor readonly: it moves time on a replica too, where it changes nothing else.
     flags: "allow-stale",

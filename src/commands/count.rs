@@ -13,7 +13,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.count",
     summary: "Counts a room's live leases and the users that have one",
     complexity: "O(1 + N) with N being the leases that are due and not yet removed",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: 2,
     flags: "readonly fast",
     categories: "",

@@ -15,7 +15,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.get",
     summary: "Tells a session's lease, ended ones while they are remembered",
     complexity: "O(1)",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: 3,
     flags: "readonly fast",
     categories: "",

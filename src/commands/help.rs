@@ -13,7 +13,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.help",
     summary: "Lists the module's commands",
     complexity: "O(1)",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: 1,
     flags: "allow-loading allow-stale",
     categories: "",

@@ -21,7 +21,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.inspect",
     summary: "Tells a room's leases, or one, as JSON text for people and tools",
     complexity: "O(N) with N being the leases of a page",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: -2,
     flags: "readonly",
     categories: "",

@@ -13,7 +13,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.kick",
     summary: "Ends the active leases of a user, of a device, or of a user's device",
     complexity: "O(N) with N being the leases of the user; by device alone, of the room",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: -4,
     flags: "write",
     categories: "dangerous",

@@ -14,7 +14,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.leave",
     summary: "Ends a session's lease, or lets it linger for a page refresh",
     complexity: "O(1)",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: -4,
     flags: "write fast",
     categories: "",
@@ -30,6 +30,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 };
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
+    args::hide_tokens(args, 4);
     args::room(args.get(1), ctx.flags().cluster())?;
     let (session, epoch) = (args::id(args.get(2))?, args::int(args.get(3))?);
     let (mut linger_ms, mut token) = (0, None);
@@ -37,7 +38,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     while let Some(option) = options.next()? {
         match option {
             "LINGER" => linger_ms = options.int()?,
-            _ => token = Some(args::presented(&mut options)?),
+            _ => token = Some(options.value()?),
         }
     }
     role::check_may_decide(ctx)?;

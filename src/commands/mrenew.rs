@@ -19,7 +19,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.mrenew",
     summary: "Renews many sessions' leases in one room; one refused item spoils no other",
     complexity: "O(N) with N being the number of items",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: -5,
     flags: "write fast",
     categories: "",
@@ -49,6 +49,7 @@ enum Beat {
 }
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
+    hide_tokens(args);
     args::room(args.get(1), ctx.flags().cluster())?;
     let items = parse(args)?;
     role::check_may_decide(ctx)?;
@@ -73,14 +74,21 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Before anything is checked, as `args::hide_tokens`; where items are incomplete, nobody knows which word is a token.
+fn hide_tokens(args: Args<'_>) {
+    if !args.get(2).eq_ignore_ascii_case(b"TOKENS") {
+        return;
+    }
+    let size = ITEM_WITH_TOKEN.len();
+    let complete = (args.len() - 3) % size == 0;
+    (3..args.len()).filter(|at| !complete || (at - 3) % size == size - 1).for_each(entry::hide);
+}
+
 /// All items, or a refusal for all.
 fn parse(args: Args<'_>) -> Result<Vec<Heartbeat<'_>>, Refusal> {
     let with_tokens = args.get(2).eq_ignore_ascii_case(b"TOKENS");
     let (first, size) = if with_tokens { (3, ITEM_WITH_TOKEN.len()) } else { (2, ITEM.len()) };
     let given = args.len() - first;
-    if with_tokens {
-        (first..args.len()).skip(size - 1).step_by(size).for_each(entry::hide);
-    }
     if given == 0 || given % size != 0 {
         return Err(SYNTAX);
     }

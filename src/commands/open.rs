@@ -17,7 +17,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.open",
     summary: "Starts a session: a lease with a new epoch, ending the holder's earlier one",
     complexity: "O(1)",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: -3,
     flags: "write deny-oom fast",
     categories: "",
@@ -38,6 +38,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 };
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
+    args::hide_tokens(args, 3);
     let env = rooms::env();
     let open = parse(ctx, args, &env)?;
     role::check_may_decide(ctx)?;
@@ -94,8 +95,8 @@ fn parse<'a>(ctx: Ctx, args: Args<'a>, env: &Env) -> Result<Open<'a>, Refusal> {
             "SESSION" => open.session = Some(options.id()?),
             "TTL" => open.ttl_ms = Some(options.int()?),
             "UNTIL" => open.until = Some(options.int()?),
-            "TOKEN" => open.token = Some(args::secret(&mut options)?),
-            "GRANT-TOKEN" => drop(args::secret(&mut options)?),
+            "TOKEN" => open.token = Some(args::secret(options.value()?)?),
+            "GRANT-TOKEN" => drop(args::secret(options.value()?)?),
             "META" => open.meta = Some(options.value()?),
             _ => open.only_if_vacant = true,
         }

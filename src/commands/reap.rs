@@ -12,7 +12,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.reap",
     summary: "Removes leases past their deadline, as the module does by itself",
     complexity: "O(N log M) with N being the leases removed and M those of the room",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: -2,
     flags: "write",
     categories: "",

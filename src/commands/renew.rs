@@ -20,7 +20,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.renew",
     summary: "Renews a session's lease; reports its connection state, meta, ttl or clock",
     complexity: "O(1)",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: -5,
     flags: "write fast",
     categories: "",
@@ -43,6 +43,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 const PLAIN: usize = 5;
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
+    args::hide_tokens(args, PLAIN);
     let flags = ctx.flags();
     let name = args.str(1);
     args::room(args.get(1), flags.cluster())?;
@@ -81,7 +82,7 @@ fn parse<'a>(args: Args<'a>, beat: &mut Heartbeat<'a>, env: &Env) -> Result<Extr
             "META" => extra.meta = Some(options.value()?),
             "TTL" => extra.ttl_ms = Some(options.int()?),
             "OBSERVED" => extra.observed_at = Some(options.int()?),
-            _ => beat.token = Some(args::presented(&mut options)?),
+            _ => beat.token = Some(options.value()?),
         }
     }
     if let Some(ttl_ms) = extra.ttl_ms {

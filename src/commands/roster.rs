@@ -15,7 +15,7 @@ pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.roster",
     summary: "Lists a room's leases, page by page",
     complexity: "O(N) with N being the leases of a page",
-    since: "1.0.0",
+    since: "0.1.0",
     arity: -2,
     flags: "readonly",
     categories: "",

@@ -1,8 +1,11 @@
 //! What the tests of the core share. No test uses all of it.
 #![allow(dead_code)]
 
+pub mod chance;
+pub mod client;
 pub mod command;
 pub mod digest;
+pub mod invariants;
 pub mod naive;
 pub mod node;
 

@@ -47,6 +47,7 @@ pub enum Beginning {
     Moved,
 }
 
+#[derive(Clone)]
 pub struct Node {
     pub room: Option<Room>,
     pub now: Now,
