@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from crowd import fill
 from harness import wait_until
 from harness.events import entry, stream
 
@@ -319,9 +320,7 @@ def test_beat_08_a_throttled_tab_wakes_with_a_burst(client):
 def test_beat_09_changes_between_two_slices(client, size, slice_us):
     """BEAT-09 Changes between two reaper slices."""
     client("CONFIG", "SET", "lease.reap-slice-us", slice_us)
-    due = client.now() + 2000 + size // 5
-    for first in range(0, size, 1000):
-        client.pipeline(*(f"LEASE.OPEN r u{number} SESSION s{number} TTL 600000 UNTIL {due}" for number in range(first, first + 1000)))
+    fill(client.server, "r", size, "TTL", 600000, "UNTIL", client.now() + 1000 + size // 10)
     last, before_last = size - 1, size - 2
     wait_until(lambda: client("XLEN {r}:events") > size, 30, "the first lease is removed")
     written, gone, opened = client.transaction(

@@ -8,22 +8,12 @@ import time
 import pytest
 import redis
 
+from crowd import fill
 from harness import Connection, wait_until
 
 MILLION = 1000000
 THREE_WAYS = pytest.mark.ways("plain-resp3", "multi-resp2", "eval-resp3")
 ONE_WAY = pytest.mark.ways("plain-resp3")
-
-# Opens ARGV[1] leases in a room, sessions s0, s1, …, with the same options.
-FILL = """
-for number = 0, ARGV[1] - 1 do
-    redis.call('LEASE.OPEN', KEYS[1], 'u' .. number, 'SESSION', 's' .. number, unpack(ARGV, 2))
-end
-"""
-
-
-def fill(server, room, size, *options):
-    server.call("EVAL", FILL, 1, room, size, *options)
 
 
 def p99(values):

@@ -33,11 +33,21 @@ const REPLICA_APART: u64 = 123_456_789;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Open { user: usize, device: usize, session: Option<usize>, until_in: Option<i64>, token: bool, rest: Open },
+    Open {
+        user: usize,
+        device: usize,
+        session: Option<usize>,
+        until_in: Option<i64>,
+        token: bool,
+        rest: Open,
+    },
     Renew(Beat, Renew),
     MRenew(Vec<Beat>),
     Leave(Beat, u64),
-    Kick { user: Option<usize>, device: Option<usize> },
+    Kick {
+        user: Option<usize>,
+        device: Option<usize>,
+    },
     Reap(u64),
     Policy(Setting, Option<i64>),
     Config(Setting, i64),
@@ -46,11 +56,19 @@ enum Step {
     /// To the nth of the moments at which time does something, or a ms off.
     PassTo(usize, i64),
     Wall(i64),
-    Stream { writable: bool },
+    Stream {
+        writable: bool,
+    },
     /// The replica is synchronised in full.
     Sync,
-    Reload { down_ms: u64, wall: i64, grace_ms: Option<u64> },
-    Promote { grace_ms: Option<u64> },
+    Reload {
+        down_ms: u64,
+        wall: i64,
+        grace_ms: Option<u64>,
+    },
+    Promote {
+        grace_ms: Option<u64>,
+    },
     Restore,
     Move,
 }
@@ -87,8 +105,12 @@ fn beat() -> impl Strategy<Value = Beat> {
     let off = |wrong: i64| prop_oneof![8 => Just(0), 1 => Just(wrong), 1 => Just(-wrong)];
     let seq_off = prop_oneof![6 => 1..3i64, 2 => Just(0), 1 => Just(-1), 1 => Just(i64::MAX)];
     let token = prop_oneof![8 => Just(Presented::Right), 1 => Just(Presented::Wrong), 1 => Just(Presented::None)];
-    (any::<usize>(), off(1), seq_off, token)
-        .prop_map(|(session, epoch_off, seq_off, token)| Beat { session, epoch_off, seq_off, token })
+    (any::<usize>(), off(1), seq_off, token).prop_map(|(session, epoch_off, seq_off, token)| Beat {
+        session,
+        epoch_off,
+        seq_off,
+        token,
+    })
 }
 
 fn open() -> impl Strategy<Value = Step> {
@@ -261,10 +283,9 @@ impl Pair {
                 let Renew { session, epoch, token, .. } = self.renew(beat, &Renew::default());
                 Command::Leave { session, epoch, linger_ms: *linger_ms, token }
             }
-            Step::Kick { user: of, device } => Command::Kick {
-                user: of.map(user),
-                device: device.map(|i| DEVICES[i].unwrap_or("default").to_owned()),
-            },
+            Step::Kick { user: of, device } => {
+                Command::Kick { user: of.map(user), device: device.map(|i| DEVICES[i].unwrap_or("default").to_owned()) }
+            }
             Step::Reap(count) => Command::Reap { count: *count },
             Step::Policy(setting, value) => {
                 let refused = value.is_some_and(|v| self.core.settings.check_own(*setting, v).is_err());
@@ -371,7 +392,10 @@ impl Pair {
         assert_eq!(room.gen().to_string(), self.naive.gen);
         assert_eq!(room.event_n(), self.naive.n);
         assert_eq!((room.highest_epoch(), room.events_lost()), (self.naive.highest, self.naive.events_lost));
-        assert_eq!(room.own_policy().iter().collect::<Vec<_>>(), self.naive.own.clone().into_iter().collect::<Vec<_>>());
+        assert_eq!(
+            room.own_policy().iter().collect::<Vec<_>>(),
+            self.naive.own.clone().into_iter().collect::<Vec<_>>()
+        );
         let gauges = room.gauges();
         assert_eq!((gauges.leases, gauges.users), self.naive.present());
         // A bound may be early, never late.
@@ -381,7 +405,8 @@ impl Pair {
 
     fn compare_views(&mut self) {
         let everyone = |user: Option<&str>, ended| Command::Roster { user: user.map(str::to_owned), ended };
-        let rosters = [everyone(None, false), everyone(None, true), everyone(Some("a"), false), everyone(Some("a"), true)];
+        let rosters =
+            [everyone(None, false), everyone(None, true), everyone(Some("a"), false), everyone(Some("a"), true)];
         for roster in rosters {
             assert_eq!(rows(self.core.run(&roster)), rows(self.naive.run(&roster)), "{roster:?}");
         }

@@ -36,7 +36,7 @@ pub enum Effect {
 }
 
 /// A history began: the room is new, or was loaded, restored, promoted, moved or copied. It is drawn before the
-/// room's next write and travels with that (contract section 1, `gen`).
+/// room's next write and travels with that (docs/concepts.md, `gen`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Began {
     pub gen: Gen,

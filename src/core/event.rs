@@ -1,4 +1,4 @@
-//! Entries of the event stream (contract section 6): the truth about what happened to a room.
+//! Entries of the event stream (docs/events.md): the truth about what happened to a room.
 
 use super::effect::Gen;
 use super::id::Id;
@@ -87,7 +87,7 @@ impl Event {
         }
     }
 
-    /// Hands every field that applies to `put`, in the order of the contract.
+    /// Hands every field that applies to `put`, in the order of docs/events.md.
     pub fn fields(&self, room: &[u8], put: &mut impl FnMut(&'static str, &[u8])) {
         let number = |put: &mut dyn FnMut(&'static str, &[u8]), name, value: Option<u64>| {
             if let Some(value) = value {

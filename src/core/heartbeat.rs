@@ -47,7 +47,9 @@ pub enum Close {
         ended_at: u64,
     },
     /// Its lease stands where it stood: ms left, and the unix time of its end.
-    Duplicate { left: (u64, u64) },
+    Duplicate {
+        left: (u64, u64),
+    },
     Ended(Plan),
 }
 

@@ -192,9 +192,8 @@ impl Room {
 
 /// The ttl and the end of life a caller asks for, told only once the session's own fate has been.
 fn check_span(open: &Open, env: &Env) -> Result<(), Refusal> {
-    match open.ttl_ms {
-        Some(ttl_ms) => check_ttl(ttl_ms, env)?,
-        None => {}
+    if let Some(ttl_ms) = open.ttl_ms {
+        check_ttl(ttl_ms, env)?;
     }
     match open.until {
         Some(until) if until <= env.now.unix => Err(Refusal::Bad("UNTIL has passed")),

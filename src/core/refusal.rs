@@ -1,4 +1,4 @@
-//! Why a command is refused. Each code is an instruction to the caller (contract section 5); the text after the
+//! Why a command is refused. Each code is an instruction to the caller (docs/errors.md); the text after the
 //! colon is for people and never repeats an argument (invariant 10).
 
 use std::fmt;

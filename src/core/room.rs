@@ -1,6 +1,6 @@
 //! A room: its leases, the tombstones of ended ones, its users, its policy and its history.
 //!
-//! Rules (numbers of contract section 2)
+//! Rules
 //! 1. The next epoch of a holder is above its last and above the floor; forgetting a tombstone raises the floor to it.
 //! 2. A session is found by its id alone and never reused while it is remembered.
 //! 3. Every unended lease stands in `deadlines` exactly once, every tombstone in `tombstones`.

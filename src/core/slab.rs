@@ -49,6 +49,10 @@ impl<T> Slab<T> {
         self.len
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// One more than the highest slot in use.
     pub fn end(&self) -> u32 {
         let Some(last) = self.pages.last() else { return 0 };

@@ -2,7 +2,7 @@
 //!
 //! What a server can do is asked of its function pointers, never of its version number: Valkey reports its own.
 
-use std::ffi::{c_int, c_void, CStr};
+use std::ffi::{c_int, CStr};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use redis_module::raw;
@@ -158,11 +158,4 @@ pub fn avoid_replica_traffic() -> bool {
 pub fn random(bytes: &mut [u8]) {
     // SAFETY: the buffer has that many bytes.
     unsafe { api!(RedisModule_GetRandomBytes)(bytes.as_mut_ptr(), bytes.len()) };
-}
-
-/// Valkey and Redis share the API but number its newer events, flags and options differently.
-pub fn is_valkey() -> bool {
-    let mut found: *mut c_void = std::ptr::null_mut();
-    // SAFETY: the name is a C string and `found` takes one pointer.
-    unsafe { api!(RedisModule_GetApi)(c"ValkeyModule_Alloc".as_ptr(), (&raw mut found).cast()) == OK }
 }

@@ -1,6 +1,6 @@
 //! Commands the module runs on the server, and commands it sends to replicas and the AOF.
 
-use std::ffi::{c_int, CStr};
+use std::ffi::CStr;
 
 use redis_module::raw::{self, RedisModuleCallReply, RedisModuleString};
 
@@ -14,10 +14,6 @@ pub struct Words(Vec<OwnedStr>);
 impl Words {
     pub fn with_capacity(capacity: usize) -> Self {
         Self(Vec::with_capacity(capacity))
-    }
-
-    pub fn of(words: &[&[u8]]) -> Self {
-        Self(words.iter().map(|word| OwnedStr::new(word)).collect())
     }
 
     pub fn bytes(&mut self, word: &[u8]) -> &mut Self {
@@ -62,15 +58,7 @@ pub fn call_replicated(ctx: Ctx, command: &CStr, words: &Words) -> Answer {
 fn run(ctx: Ctx, command: &CStr, format: &CStr, words: &Words) -> Answer {
     let (argv, argc) = words.vector();
     // SAFETY: the format announces one vector of live strings; the server takes references of its own.
-    let reply = unsafe {
-        *libc::__errno_location() = 0;
-        api!(RedisModule_Call)(ctx.as_ptr(), command.as_ptr(), format.as_ptr(), argv, argc)
-    };
-    if reply.is_null() {
-        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-        return Answer { reply, errno };
-    }
-    Answer { reply, errno: 0 }
+    Answer(unsafe { api!(RedisModule_Call)(ctx.as_ptr(), command.as_ptr(), format.as_ptr(), argv, argc) })
 }
 
 /// Sends a command to replicas and the AOF. Never together with [`Ctx::replicate_verbatim`].
@@ -83,19 +71,15 @@ pub fn replicate(ctx: Ctx, command: &CStr, words: &Words) {
 }
 
 /// What a command answered.
-pub struct Answer {
-    reply: *mut RedisModuleCallReply,
-    errno: c_int,
-}
+pub struct Answer(*mut RedisModuleCallReply);
 
 /// The shapes of answers the module reads.
 pub enum Shape<'a> {
-    /// The server did not run the command; in a cluster `EPERM` says that a key is not here.
-    Refused(c_int),
-    Error(&'a [u8]),
+    /// The server did not run the command: in a cluster a key is not here.
+    Refused,
+    Error,
     Integer(i64),
     Bytes(&'a [u8]),
-    Null,
     /// Its elements are read by [`Answer::at`].
     Array(usize),
     Unread,
@@ -103,48 +87,34 @@ pub enum Shape<'a> {
 
 impl Answer {
     pub fn shape(&self) -> Shape<'_> {
-        if self.reply.is_null() {
-            return Shape::Refused(self.errno);
+        if self.0.is_null() {
+            return Shape::Refused;
         }
         // SAFETY: the reply is live while `self` is.
-        unsafe { shape(self.reply) }
+        unsafe { shape(self.0) }
     }
 
     /// Element `index` of an array.
     pub fn at(&self, index: usize) -> Shape<'_> {
-        if self.reply.is_null() {
+        if self.0.is_null() {
             return Shape::Unread;
         }
         // SAFETY: the reply is live; its elements are freed with it.
         unsafe {
-            let element = api!(RedisModule_CallReplyArrayElement)(self.reply, index);
+            let element = api!(RedisModule_CallReplyArrayElement)(self.0, index);
             if element.is_null() {
                 return Shape::Unread;
             }
             shape(element)
         }
     }
-
-    pub fn integer(&self) -> Option<i64> {
-        match self.shape() {
-            Shape::Integer(number) => Some(number),
-            _ => None,
-        }
-    }
-
-    pub fn bytes(&self) -> Option<&[u8]> {
-        match self.shape() {
-            Shape::Bytes(bytes) => Some(bytes),
-            _ => None,
-        }
-    }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        if !self.reply.is_null() {
+        if !self.0.is_null() {
             // SAFETY: the reply is ours and not used again.
-            unsafe { api!(RedisModule_FreeCallReply)(self.reply) };
+            unsafe { api!(RedisModule_FreeCallReply)(self.0) };
         }
     }
 }
@@ -158,17 +128,15 @@ unsafe fn shape<'a>(reply: *mut RedisModuleCallReply) -> Shape<'a> {
         raw::REDISMODULE_REPLY_INTEGER => Shape::Integer(unsafe { api!(RedisModule_CallReplyInteger)(reply) }),
         // SAFETY: as above.
         raw::REDISMODULE_REPLY_STRING => Shape::Bytes(unsafe { string(reply) }),
-        // SAFETY: as above.
-        raw::REDISMODULE_REPLY_ERROR => Shape::Error(unsafe { string(reply) }),
+        raw::REDISMODULE_REPLY_ERROR => Shape::Error,
         // SAFETY: as above.
         raw::REDISMODULE_REPLY_ARRAY => Shape::Array(unsafe { api!(RedisModule_CallReplyLength)(reply) }),
-        raw::REDISMODULE_REPLY_NULL => Shape::Null,
         _ => Shape::Unread,
     }
 }
 
 /// # Safety
-/// `reply` is a live string or error.
+/// `reply` is a live string.
 unsafe fn string<'a>(reply: *mut RedisModuleCallReply) -> &'a [u8] {
     let mut len = 0;
     // SAFETY: the caller says so; the server returns its bytes and their number.

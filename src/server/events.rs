@@ -38,14 +38,14 @@ fn loading(ctx: Ctx, subevent: u64, _data: *const c_void) {
 
 /// Nothing may be written from here: only a timer is armed.
 fn role_changed(ctx: Ctx, subevent: u64, _data: *const c_void) {
-    if subevent == u64::from(raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER) {
+    if subevent == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER {
         rooms::begin_era();
         deadlines::arm_after(ctx, 0);
     }
 }
 
 fn flushed(_ctx: Ctx, subevent: u64, data: *const c_void) {
-    if subevent == u64::from(raw::REDISMODULE_SUBEVENT_FLUSHDB_START) && !data.is_null() {
+    if subevent == raw::REDISMODULE_SUBEVENT_FLUSHDB_START && !data.is_null() {
         // SAFETY: the server documents this data for the event, in version 1.
         let info = unsafe { &*data.cast::<raw::RedisModuleFlushInfo>() };
         keyspace::flushed(info.dbnum);

@@ -1,7 +1,7 @@
 //! `INFO lease`: gauges as a full scan of this moment would count them, counters and distributions since the start.
 //!
 //! The server prefixes every name with `lease_`. A field is there from the start, with 0. CONFIG RESETSTAT leaves them
-//! alone: no server tells a module of it. No id of any kind is in here (contract section 2, invariant 10).
+//! alone: no server tells a module of it. No id of any kind is in here (docs/concepts.md, guarantee 10).
 
 use std::ffi::{c_int, CString};
 

@@ -92,28 +92,6 @@ impl Key {
             drop(unsafe { Box::from_raw(value) });
         }
     }
-
-    /// Unix ms at which the server removes the key, if any.
-    pub fn expires_at(&self) -> Option<u64> {
-        if self.0.is_null() {
-            return None;
-        }
-        // SAFETY: the key is open; "none" is negative.
-        u64::try_from(unsafe { api!(RedisModule_GetAbsExpire)(self.0) }).ok()
-    }
-
-    /// Sets or lifts the key's own expiry; the key must be open for writing.
-    pub fn set_expires_at(&mut self, unix_ms: Option<u64>) {
-        let unix_ms = unix_ms.map_or(i64::from(raw::REDISMODULE_NO_EXPIRE), |ms| i64::try_from(ms).unwrap_or(i64::MAX));
-        // SAFETY: the key is open.
-        unsafe { api!(RedisModule_SetAbsExpire)(self.0, unix_ms) };
-    }
-
-    /// Removes the key; it must be open for writing. Nothing is replicated or notified.
-    pub fn delete(self) {
-        // SAFETY: the key is open.
-        unsafe { api!(RedisModule_DeleteKey)(self.0) };
-    }
 }
 
 impl Drop for Key {

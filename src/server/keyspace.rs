@@ -174,12 +174,8 @@ fn close(ctx: Ctx, closure: Closure) {
 /// A keyspace notification. Other classes than [`CLASSES`] do not come here.
 pub fn notified(ctx: Ctx, _class: c_int, event: &CStr, key: Str<'_>) {
     match event.to_bytes() {
-        b"loaded" => {
-            if ARRIVING.get() > 0 {
-                // This key lives on the server's stack: opening it would take a reference and crash.
-                place(ctx, OwnedStr::new(key.bytes()).lend(), None);
-            }
-        }
+        // This key lives on the server's stack: opening it would take a reference and crash.
+        b"loaded" if ARRIVING.get() > 0 => place(ctx, OwnedStr::new(key.bytes()).lend(), None),
         b"rename_from" | b"move_from" => forget_closure(ctx.db(), key.bytes()),
         b"rename_to" | b"move_to" | b"copy_to" => place(ctx, key, Some(Standing::Moved)),
         b"restore" => restored(ctx, key),

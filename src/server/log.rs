@@ -4,10 +4,6 @@ use std::ffi::{CStr, CString};
 
 use super::api::{api, Ctx};
 
-pub fn notice(text: &str) {
-    write(c"notice", text);
-}
-
 pub fn warning(text: &str) {
     write(c"warning", text);
 }

@@ -1,4 +1,4 @@
-//! What happened on this node since it started (contract section 8): counters and distributions. Gauges are elsewhere,
+//! What happened on this node since it started (docs/operations.md): counters and distributions. Gauges are elsewhere,
 //! in `gauges`; what INFO makes of all of them in `info`.
 //!
 //! Only what this node decided counts: a replica that applies its primary's effects counts nothing.

@@ -2,7 +2,7 @@
 //!
 //! A room's value carries what only this node knows of it: which era it belongs to, what the deadline index holds of
 //! it, and whether the gauges count it. An era begins when the node loads its data or becomes primary; a room of an
-//! earlier era begins a new history (contract section 1, `gen`) when it is first looked at here, in memory; its next
+//! earlier era begins a new history (docs/concepts.md, `gen`) when it is first looked at here, in memory; its next
 //! write carries that to replicas. A replica begins nothing.
 
 use std::cell::Cell;

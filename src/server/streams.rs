@@ -84,8 +84,8 @@ pub fn add(ctx: Ctx, room: &[u8], event: &Event, own_maxlen: u64, settings: &Set
         words.literal(name).bytes(value);
     });
     match call_replicated(ctx, c"XADD", &words).shape() {
-        Shape::Refused(_) => Err(Unwritten::NotHere),
-        Shape::Error(_) => Err(Unwritten::Unwritable),
+        Shape::Refused => Err(Unwritten::NotHere),
+        Shape::Error => Err(Unwritten::Unwritable),
         _ => Ok(()),
     }
 }

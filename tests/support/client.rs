@@ -7,6 +7,9 @@ use super::command::{Command, Open, Renew, Reply};
 
 const STATES: [&str; 6] = ["connecting", "connected", "disconnected", "failed", "completed", "closed"];
 
+/// Ends the name of a session that was opened with UNTIL, which no read shows.
+pub const CAPPED: &str = "-until";
+
 /// A request on its way. What a client has sent it may send again, under the same number.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -102,7 +105,9 @@ impl Client {
 
     fn open(&mut self, chance: &mut Chance, unix: u64) -> Command {
         self.sessions += 1;
-        let session = format!("{}.{}", self.me, self.sessions);
+        let until = chance.one_in(6).then(|| unix + 1 + chance.below(60_000));
+        let capped = if until.is_some() { CAPPED } else { "" };
+        let session = format!("{}.{}{capped}", self.me, self.sessions);
         (self.epoch, self.seq, self.leaving) = (None, 0, false);
         self.session = Some(session.clone());
         Command::Open(Open {
@@ -110,7 +115,7 @@ impl Client {
             device: self.device.clone(),
             session: Some(session),
             ttl_ms: chance.one_in(2).then(|| *chance.pick(&[1_000, 5_000, 30_000])),
-            until: chance.one_in(6).then(|| unix + 1 + chance.below(60_000)),
+            until,
             token: self.token.clone(),
             meta: chance.one_in(5).then(|| "from the start".to_owned()),
             nx: chance.one_in(6),

@@ -12,9 +12,5 @@ pub mod node;
 /// Cases a property is tried with; `PROPTEST_CASES` asks for more, or fewer.
 pub fn cases(default: u32) -> proptest::test_runner::Config {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
-    proptest::test_runner::Config {
-        cases: asked.unwrap_or(default),
-        failure_persistence: None,
-        ..Default::default()
-    }
+    proptest::test_runner::Config { cases: asked.unwrap_or(default), failure_persistence: None, ..Default::default() }
 }

@@ -180,8 +180,7 @@ impl Naive {
     /// Live, overdue, or remembered; an overdue one for as long as a tombstone of its would be.
     fn known(&self, session: &str) -> Option<u64> {
         let lease = self.session(session)?;
-        let forgotten =
-            self.is_overdue(lease) && lease.deadline + self.policy(Setting::TombstoneMs) <= self.mono;
+        let forgotten = self.is_overdue(lease) && lease.deadline + self.policy(Setting::TombstoneMs) <= self.mono;
         (!forgotten).then_some(lease.order)
     }
 
@@ -277,12 +276,8 @@ impl Naive {
     }
 
     fn end(&mut self, order: u64, reason: &'static str, replaced_by: Option<u64>) {
-        let ended = Ended {
-            reason,
-            at: self.now(),
-            forget_at: self.mono + self.policy(Setting::TombstoneMs),
-            replaced_by,
-        };
+        let ended =
+            Ended { reason, at: self.now(), forget_at: self.mono + self.policy(Setting::TombstoneMs), replaced_by };
         let lease = self.lease_mut(order);
         lease.ended = Some(ended);
         lease.span = None;

@@ -31,9 +31,16 @@ const FORGET_PER_STEP: usize = 64;
 /// One atomic unit of the replication stream.
 #[derive(Clone, Debug)]
 pub enum Sent {
-    Unit { effects: Vec<u8>, events: Vec<Event> },
+    Unit {
+        effects: Vec<u8>,
+        events: Vec<Event>,
+    },
     /// A plain RENEW, as it came.
-    Heartbeat { session: String, epoch: u64, seq: u64 },
+    Heartbeat {
+        session: String,
+        epoch: u64,
+        seq: u64,
+    },
     /// The room's key was removed.
     Vanished,
 }
@@ -42,7 +49,9 @@ pub enum Sent {
 #[derive(Clone, Copy, Debug)]
 pub enum Beginning {
     /// A load from disk or a promotion, with `recovery-grace-ms`.
-    Era { grace_ms: Option<u64> },
+    Era {
+        grace_ms: Option<u64>,
+    },
     Restored,
     Moved,
 }
@@ -220,7 +229,9 @@ impl Node {
         }
         let state = renew.state.as_ref();
         let extra = Extra {
-            signal: state.map(|word| Signal::parse(word.as_bytes()).ok_or(Refusal::Bad("unknown STATE"))).transpose()?,
+            signal: state
+                .map(|word| Signal::parse(word.as_bytes()).ok_or(Refusal::Bad("unknown STATE")))
+                .transpose()?,
             meta: renew.meta.as_ref().map(|meta| meta.as_bytes()),
             ttl_ms: renew.ttl_ms,
             observed_at: renew.observed_at,

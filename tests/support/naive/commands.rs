@@ -331,8 +331,7 @@ impl Naive {
 
     fn roster(&self, user: Option<&String>, ended: bool) -> Vec<Fields> {
         let shown = |l: &&Lease| {
-            user.is_none_or(|user| l.user == *user)
-                && (self.is_live(l) || (ended && self.known(&l.session).is_some()))
+            user.is_none_or(|user| l.user == *user) && (self.is_live(l) || (ended && self.known(&l.session).is_some()))
         };
         self.leases.iter().filter(shown).map(|l| self.show(l.order)).collect()
     }
