@@ -64,11 +64,12 @@ def test_reap_01_lag_of_an_idle_server(client):
     spread(client, "r", 1000)
     machine = Machine()
     time.sleep(3.5)  # nobody reads: not even to see whether it is over
-    bound = 5 + machine.lag()
+    machine_lag = machine.lag()
+    bound = 5 if machine_lag < 2 else 50  # a machine that wakes others late is not idle
     wait_until(lambda: removed(client.server), what="all leases have expired")
     lag = lags(client, ["r"])
     assert len(lag) == 1000
-    assert p99(lag) <= bound
+    assert p99(lag) <= bound + machine_lag
     assert client.server.lease_info()["expiry_age_ms_max"] == max(lag)
 
 
@@ -282,7 +283,7 @@ def cost_us(client, command):
 @ONE_WAY
 @pytest.mark.server(lease={"tombstone-ms": 1000})
 @pytest.mark.no_restart("a matter of running time only")
-@pytest.mark.parametrize("size", (5000, pytest.param(100000, marks=pytest.mark.load)))
+@pytest.mark.parametrize("size", (3000, pytest.param(100000, marks=pytest.mark.load)))
 def test_reap_06_counting_and_listing_a_big_room(client, size):
     """REAP-06 Counting and listing a big room."""
     server = client.server
