@@ -10,7 +10,7 @@ PYTHON := .venv/bin/python
 export REDIS_SERVER
 export LEASE_MODULE := $(abspath $(MODULE))
 
-.PHONY: help setup system build run test test-core test-python test-matrix demo bench lint fmt clean
+.PHONY: help setup system build run test test-core test-python test-load test-matrix demo bench lint fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test-core: system ## run the Rust tests
 
 test-python: build .venv/.installed ## run the Python tests (REDIS_SERVER=, ARGS= for pytest)
 	$(PYTHON) -m pytest python_tests -n auto $(ARGS)
+
+test-load: build .venv/.installed ## run the Python tests with much data
+	$(PYTHON) -m pytest python_tests -m load $(ARGS)
 
 test-matrix: build .venv/.installed ## run the Python tests on every server that can be had
 	@scripts/matrix.sh

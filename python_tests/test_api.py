@@ -71,7 +71,7 @@ def test_api_01_unload(server):
     refused()
     client("LEASE.OPEN r u1 SESSION a")
     refused()
-    client.pipeline(*(f"LEASE.OPEN r u2 DEVICE {number} TTL {200 + number // 10}" for number in range(3000)))
+    client.pipeline(*(f"LEASE.OPEN r u2 DEVICE {number} TTL {500 + number // 2}" for number in range(3000)))
     wait_until(lambda: 0 < server.lease_info()["ended_expired"] < 3000)
     refused()
     wait_until(lambda: client("LEASE.COUNT r") == [1, 1])

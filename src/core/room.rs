@@ -109,9 +109,10 @@ impl Room {
         self.begun.as_ref().map_or(self.floor, |b| b.floor)
     }
 
-    /// The highest epoch this room ever gave; a value restored over it must not go below.
+    /// The highest epoch this room ever gave. A floor counts as given: a primary that was lost may have begun above it.
+    /// No value restored over this one, and no history that begins after its, may go below.
     pub fn highest_epoch(&self) -> u64 {
-        self.highest
+        self.highest.max(self.floor())
     }
 
     /// This room takes the place of one that gave epochs up to `epoch`.

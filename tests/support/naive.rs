@@ -69,8 +69,8 @@ pub struct Naive {
     gen_ms: u64,
     pub n: u64,
     pub events_lost: u64,
-    pub highest: u64,
-    floor: u64,
+    highest: u64,
+    pub floor: u64,
     last_at: u64,
     busy_until: u64,
     next_order: u64,
@@ -354,6 +354,11 @@ impl Naive {
         self.busy_until = self.mono;
     }
 
+    /// What was given, or may have been given by a primary that was lost.
+    pub fn highest_epoch(&self) -> u64 {
+        self.highest.max(self.floor)
+    }
+
     /// RENAME, MOVE or COPY.
     pub fn moved(&mut self) {
         self.draw_gen(self.gen_ms);
@@ -364,7 +369,7 @@ impl Naive {
     pub fn restored(&mut self) {
         self.moved();
         self.n += 1 << 20;
-        self.floor = self.floor.max(self.highest + 1024);
+        self.floor = self.highest_epoch() + 1024;
     }
 
     /// A load or a promotion: leases have some time left again, never more than their ttl, their span or their cap.
