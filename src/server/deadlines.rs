@@ -17,6 +17,7 @@ use super::strings::Str;
 use super::{clock, reaper, role};
 use crate::core::queue::{Queue, Records};
 use crate::core::slab::Slab;
+use crate::core::time::Now;
 
 struct Entry {
     db: i32,
@@ -85,10 +86,19 @@ impl Index {
     }
 }
 
+/// The timer that has been started.
+#[derive(Clone, Copy)]
+struct Armed {
+    timer: Timer,
+    /// The monotonic moment it stands for.
+    at: u64,
+    /// The clocks when it was started: timers follow the wall clock, so a step of that moves them.
+    since: Now,
+}
+
 thread_local! {
     static INDEX: RefCell<Index> = RefCell::default();
-    /// The timer that has been started, and the moment it stands for.
-    static ARMED: Cell<Option<(Timer, u64)>> = const { Cell::new(None) };
+    static ARMED: Cell<Option<Armed>> = const { Cell::new(None) };
 }
 
 /// Something in this room comes due at `bound`, earlier than the index knew.
@@ -150,23 +160,25 @@ fn first_bound() -> Option<u64> {
 /// due: time does not come by itself.
 pub fn arm(ctx: Ctx) {
     let Some(bound) = first_bound() else { return };
-    let wait_ms = bound.saturating_sub(clock::now().mono);
-    if (clock::is_manual() && wait_ms > 0) || ARMED.get().is_some_and(|(_, armed)| armed <= bound) {
-        return;
+    let now = clock::now();
+    let waits = clock::is_manual() && bound > now.mono;
+    if !waits && ARMED.get().is_none_or(|armed| armed.at > bound) {
+        start(ctx, bound.max(now.mono), now);
     }
-    if let Some((timer, _)) = ARMED.take() {
-        timer.stop(ctx);
-    }
-    ARMED.set(Some((Timer::start(ctx, wait_ms, fired), bound)));
 }
 
 /// Looks again after `wait_ms`, whatever the index says.
 pub fn arm_after(ctx: Ctx, wait_ms: u64) {
-    if let Some((timer, _)) = ARMED.take() {
-        timer.stop(ctx);
+    let now = clock::now();
+    start(ctx, now.after(wait_ms), now);
+}
+
+fn start(ctx: Ctx, at: u64, now: Now) {
+    if let Some(armed) = ARMED.take() {
+        armed.timer.stop(ctx);
     }
-    let at = clock::now().after(wait_ms);
-    ARMED.set(Some((Timer::start(ctx, wait_ms, fired), at)));
+    let timer = Timer::start(ctx, at.saturating_sub(now.mono), fired);
+    ARMED.set(Some(Armed { timer, at, since: now }));
 }
 
 fn fired(ctx: Ctx) {
@@ -175,15 +187,16 @@ fn fired(ctx: Ctx) {
     reaper::tick(ctx);
 }
 
-/// Called by the server's cron, which follows the monotonic clock: a backward step of the wall clock has left the
-/// timer behind, or replica traffic was to be avoided when it fired.
+/// Called by the server's cron, which follows the monotonic clock: starts the timer anew if a step of the wall clock
+/// has moved it, and again after replica traffic was to be avoided when it fired.
 pub fn watch(ctx: Ctx) {
     if !role::may_decide(ctx) {
         return;
     }
-    let mono = clock::now().mono;
-    let late = first_bound().is_some_and(|bound| bound <= mono);
-    if late && ARMED.get().is_none_or(|(_, armed)| armed <= mono) {
-        arm_after(ctx, 0);
+    let now = clock::now();
+    match ARMED.get() {
+        Some(armed) if now.to_unix(armed.at) != armed.since.to_unix(armed.at) => start(ctx, armed.at, now),
+        Some(_) => {}
+        None => arm(ctx),
     }
 }
