@@ -60,7 +60,14 @@ def cpu_seconds(server):
 
 
 def script(server):
-    return server.call("SCRIPT", "LOAD", (HERE / "lease.lua").read_text()).decode()
+    """Loads the script and takes it through a lease's whole life, as the loads only open and renew."""
+    sha = server.call("SCRIPT", "LOAD", (HERE / "lease.lua").read_text()).decode()
+    keys = ["{tried}:sessions", "{tried}:holders"]
+    lives = [[3, "due", *keys, "open", "tried", session, "user", 0] for session in ("first", "second")] + [[1, "due", "expire", 100]]
+    assert server.call.pipeline([["EVALSHA", sha, *life] for life in lives]) == [1, 2, 1]
+    assert server.call("XLEN {tried}:events") == 2
+    server.call("DEL", *keys, "{tried}:events")
+    return sha
 
 
 def names(rooms):

@@ -417,20 +417,22 @@ def test_gauges_of_a_replica(client):
     """A replica removes nothing by itself, and its index is not put right by a reaper."""
     replica = client.server.replica()
     for number in range(10):
-        client(f"LEASE.OPEN r{number} u SESSION a TTL 1000")
-    client.advance(900)
+        client(f"LEASE.OPEN r{number} u SESSION a TTL 30000")
+    client.advance(20000)
     for number in range(10):
         client(f"LEASE.RENEW r{number} a 1 1")
     replica.in_step()
-    replica.call("LEASE.CLOCK SET 1899")
+    replica.call("LEASE.CLOCK SET 40000")
     assert present(replica) == (10, 10, 0, 10)
-    client("LEASE.SETPOLICY r0 failed-ms 10")
-    client("LEASE.RENEW r0 a 1 2 STATE failed")  # due earlier than the last look had found
+    client("LEASE.SETPOLICY r0 failed-ms 15000")
+    client("LEASE.RENEW r0 a 1 2 STATE failed")  # due earlier than that look had found
     replica.in_step()
     assert present(replica) == (9, 9, 1, 10)
-    replica.call("LEASE.CLOCK SET 1900")
+    replica.call("LEASE.CLOCK SET 49999")
+    assert present(replica) == (9, 9, 1, 10)
+    replica.call("LEASE.CLOCK SET 50000")
     assert present(replica) == (0, 0, 10, 10)
-    client.advance(1000)
+    client.advance(30000)
     replica.in_step()
     assert present(replica) == (0, 0, 0, 10)
     assert replica.lease_info()["tombstones"] == 10

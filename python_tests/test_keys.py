@@ -80,7 +80,7 @@ def test_keys_01_a_room_elsewhere(client, journey):
     client.advance(1000)
     shown = [client("LEASE.GET", "r", session) for session in "abc"]
     for command in commands:
-        client.raw(*(client.raw("DUMP r") if word == "DUMP" else word for word in command.split()))
+        client.server.connect()(*(client.raw("DUMP r") if word == "DUMP" else word for word in command.split()))
 
     assert [there("LEASE.GET", room, session) for session in "abc"] == shown
     assert gen(there, room) != former
@@ -139,6 +139,16 @@ def test_keys_01_swapdb(client):
     assert client.history("r") == [("opened", b"b", 1), ("removed", b"b", 1, "expired")]
 
 
+@pytest.mark.parametrize("command", ("MOVE k 1", "COPY k k DB 1"))
+@pytest.mark.parametrize("kind", ("room", "string"))
+def test_keys_01_the_callers_database(server, command, kind):
+    """KEYS-01 RENAME, also over another room: who moves or copies a key, a room or not, stays in the database selected."""
+    server.aside |= {(0, b"k"), (1, b"k")}
+    server.call("LEASE.OPEN k u1" if kind == "room" else "SET k x")
+    assert server.call(command) == 1
+    assert b" db=0 " in server.call("CLIENT INFO")
+
+
 # -------------------------------------------------------------------- two rooms out of one
 
 @pytest.mark.parametrize("target, db, over", (("r2", 0, False), ("r", 1, False), ("r2", 0, True), ("r", 1, True)),
@@ -152,7 +162,7 @@ def test_keys_02_copy(client, target, db, over):
     before = copy.history(target)
     former = client("LEASE.OPEN r u1 SESSION a META m")["gen"]
     client("LEASE.OPEN r u2 SESSION b TTL 5000")
-    assert client.raw("COPY", "r", target, "DB", db, *(["REPLACE"] if over else [])) == 1
+    assert client.server.connect()("COPY", "r", target, "DB", db, *(["REPLACE"] if over else [])) == 1
     if over:
         assert [event["active"] for event in closed(copy, target)] == [1]
         before = before + [("closed",)]

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from harness import Client, Refused, Way, aftermath, wait_until
+from harness import Client, Refused, Way, aftermath
 
 PLAIN = Way("plain", 3)
 NAMES = ("r0", "r1", "r2", "x{t}y")

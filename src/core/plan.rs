@@ -59,7 +59,8 @@ impl Plan {
     }
 
     pub(super) fn event(&mut self, room: &Room, env: &Env, subject: Option<Subject>, body: Body) {
-        self.n = self.n.saturating_add(1);
+        // At the end of the count the stream refuses it: the event is lost, and the lease ends all the same.
+        self.n = self.n.saturating_add(1).min(MAX);
         let coarse = room.policy(env.settings).precision_ms() > 0;
         let tells_a_heartbeat = matches!(body, Body::State { .. } | Body::Updated { .. });
         let at = (!(coarse && tells_a_heartbeat)).then_some(self.at);
@@ -91,7 +92,7 @@ impl Plan {
     /// Closes the step, once it is known how many of its events no stream took.
     pub fn note(&mut self, lost: u64) {
         if !self.events.is_empty() {
-            let events_lost = self.events_lost.saturating_add(lost);
+            let events_lost = self.events_lost.saturating_add(lost).min(MAX);
             self.effects.push(Effect::Noted(Noted { event_n: self.n, events_lost, at: self.at }));
         }
     }

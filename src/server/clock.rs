@@ -14,6 +14,9 @@ use crate::core::time::Now;
 /// Rule 2.
 const STEP_MS: u64 = 50;
 
+/// How far the cheap reading of the wall clock may lag: a tick of the kernel, at most.
+const COARSE_MS: u64 = 10;
+
 /// Added to the monotonic clock, so that subtracting a span from a moment never goes below 0.
 const ORIGIN_MS: u64 = 1 << 42;
 
@@ -31,6 +34,11 @@ pub fn now() -> Now {
         return Now { mono: ms, unix: ms };
     }
     let mono = ORIGIN_MS + monotonic_ms();
+    let taken = mono.saturating_add_signed(OFFSET_MS.load(Ordering::Relaxed));
+    // Most readings need to know no more of the wall clock than that it has not stepped.
+    if wall_coarse_ms().is_some_and(|coarse| coarse.abs_diff(taken) < STEP_MS - COARSE_MS) {
+        return Now { mono, unix: taken };
+    }
     Now { mono, unix: unix_at(mono, read_ms(libc::CLOCK_REALTIME).unwrap_or(0)) }
 }
 
@@ -43,6 +51,16 @@ fn unix_at(mono: u64, wall: u64) -> u64 {
         return wall;
     }
     mono.saturating_add_signed(taken)
+}
+
+#[cfg(target_os = "linux")]
+fn wall_coarse_ms() -> Option<u64> {
+    read_ms(libc::CLOCK_REALTIME_COARSE)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wall_coarse_ms() -> Option<u64> {
+    None
 }
 
 #[cfg(target_os = "linux")]

@@ -21,11 +21,7 @@ pub fn subscribe(ctx: Ctx) -> Result<(), String> {
             return Err(format!("the server has no event {id}"));
         }
     }
-    if entry::on_keyspace(ctx, keyspace::CLASSES, keyspace::notified) {
-        Ok(())
-    } else {
-        Err("the server refused keyspace notifications".to_owned())
-    }
+    Ok(())
 }
 
 fn loading(ctx: Ctx, subevent: u64, _data: *const c_void) {

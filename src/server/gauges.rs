@@ -66,8 +66,8 @@ pub fn swapped(a: i32, b: i32) {
 }
 
 /// What a scan of all databases by reads would count now, and how many leases past their deadline nothing has removed.
-pub fn scan(ctx: Ctx, env: &Env) -> (Totals, u64) {
-    let selected = ctx.db();
+pub fn scan(env: &Env) -> (Totals, u64) {
+    let ctx = Ctx::detached();
     let mut lapsed = Gauges::default();
     // The index holds back a room that could not be reaped.
     for (db, name) in deadlines::all_due(env.now.after(reaper::RETRY_MS)) {
@@ -78,7 +78,6 @@ pub fn scan(ctx: Ctx, env: &Env) -> (Totals, u64) {
             lapsed.tombstones += of_room.tombstones;
         }
     }
-    ctx.select_db(selected);
     let kept = total();
     let shown = Totals {
         rooms: kept.rooms,

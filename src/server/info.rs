@@ -64,7 +64,7 @@ fn tell(section: Section) {
 }
 
 fn tell_gauges(section: Section) {
-    let (shown, backlog) = gauges::scan(Ctx::detached(), &rooms::env());
+    let (shown, backlog) = gauges::scan(&rooms::env());
     section.field("active_leases", shown.leases);
     section.field("users", shown.users);
     section.field("rooms", shown.rooms);

@@ -13,17 +13,17 @@ use std::ffi::{c_int, c_void, CStr};
 use redis_module::raw::{self, RedisModuleCtx};
 
 use super::api::{api, has_api, Ctx, OK};
-use super::entry::{guard, Timer};
+use super::entry::{self, guard, Timer};
 use super::keys::{Key, Kind};
 use super::rooms::{self, RoomValue, Standing, ROOM};
 use super::strings::{OwnedStr, Str};
-use super::{deadlines, gauges, metrics, role, settings, streams, unit};
+use super::{deadlines, gauges, log, metrics, role, settings, streams, unit};
 use crate::core::effect::Gen;
 use crate::core::event::{Body, Event};
 use crate::core::plan::Plan;
 
 /// Notifications that may bring a room or take one away.
-pub const CLASSES: c_int = (raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_LOADED) as c_int;
+const CLASSES: c_int = (raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_LOADED) as c_int;
 
 /// A room that went, until it is told.
 struct Closure {
@@ -46,8 +46,17 @@ thread_local! {
     static CLOSURES: RefCell<Vec<Closure>> = const { RefCell::new(Vec::new()) };
     static LAST_UNLINKED: RefCell<Option<Unlinked>> = const { RefCell::new(None) };
     static QUIET: Cell<bool> = const { Cell::new(false) };
+    static LISTENING: Cell<bool> = const { Cell::new(false) };
+    static MOVED_FROM: Cell<Option<i32>> = const { Cell::new(None) };
     /// Rooms that `rdb_load` made and no notification has placed yet.
     static ARRIVING: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A room is about to be: from now on notifications matter. Until then the module costs other keys nothing.
+pub fn listen() {
+    if !LISTENING.replace(true) && !entry::on_keyspace(Ctx::detached(), CLASSES, notified) {
+        log::warning("the server refused keyspace notifications: rooms that are moved will not be found");
+    }
 }
 
 /// Runs `work`, which removes a room for the module's own reasons: no `closed` for it.
@@ -172,12 +181,21 @@ fn close(ctx: Ctx, closure: Closure) {
 }
 
 /// A keyspace notification. Other classes than [`CLASSES`] do not come here.
-pub fn notified(ctx: Ctx, _class: c_int, event: &CStr, key: Str<'_>) {
+fn notified(ctx: Ctx, _class: c_int, event: &CStr, key: Str<'_>) {
     match event.to_bytes() {
         // This key lives on the server's stack: opening it would take a reference and crash.
         b"loaded" if ARRIVING.get() > 0 => place(ctx, OwnedStr::new(key.bytes()).lend(), None),
-        b"rename_from" | b"move_from" => forget_closure(ctx.db(), key.bytes()),
-        b"rename_to" | b"move_to" | b"copy_to" => place(ctx, key, Some(Standing::Moved)),
+        b"rename_from" => forget_closure(ctx.db(), key.bytes()),
+        b"move_from" => {
+            MOVED_FROM.set(Some(ctx.db()));
+            forget_closure(ctx.db(), key.bytes());
+        }
+        b"move_to" => {
+            place(ctx, key, Some(Standing::Moved));
+            // Valkey 8.1 lends a handler its caller's own client and leaves it in the event's database.
+            MOVED_FROM.take().map(|db| ctx.select_db(db));
+        }
+        b"rename_to" | b"copy_to" => place(ctx, key, Some(Standing::Moved)),
         b"restore" => restored(ctx, key),
         b"del" => {
             LAST_UNLINKED.take();

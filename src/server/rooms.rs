@@ -51,6 +51,7 @@ pub struct RoomValue {
 
 impl RoomValue {
     pub fn new(room: Room, standing: Standing) -> Self {
+        keyspace::listen();
         Self { room, standing, indexed: u64::MAX, counted: false }
     }
 }

@@ -63,7 +63,12 @@ impl Given {
         }
         for (earlier, of) in &*all {
             assert!((*earlier, &of.gen) != (epoch, &told.gen), "gen {} and epoch {epoch} came twice", told.gen);
-            assert!(!lineage.contains(&of.gen) || *earlier < epoch, "epoch {epoch} after {earlier} of {} in {}, one of {lineage:?}", of.session, of.gen);
+            assert!(
+                !lineage.contains(&of.gen) || *earlier < epoch,
+                "epoch {epoch} after {earlier} of {} in {}, one of {lineage:?}",
+                of.session,
+                of.gen
+            );
         }
         all.insert((epoch, told));
     }

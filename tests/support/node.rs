@@ -164,7 +164,7 @@ impl Node {
         let gen = self.draw_gen();
         let last_event = self.last_event();
         let Some(room) = &mut self.room else { return };
-        let gen = Gen { ms: gen.ms.max(room.gen().ms + 1), ..gen };
+        let gen = Gen { ms: gen.ms.max(room.last_gen_ms() + 1), ..gen };
         self.last_gen_ms = gen.ms;
         let (lost_epochs, lost_events) = match why {
             Beginning::Era { .. } | Beginning::Restored => (LOST_EPOCHS, LOST_EVENTS),
