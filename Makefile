@@ -48,8 +48,8 @@ test-matrix: build .venv/.installed ## run the Python tests on every server that
 demo: build ## play a lesson from 09:00:00 to 09:00:43
 	@scripts/demo.sh
 
-bench: build .venv/.installed ## measure the hot path
-	$(PYTHON) benches/run.py
+bench: build .venv/.installed ## measure the hot path (ARGS=--quick)
+	$(PYTHON) benches/run.py $(ARGS)
 
 lint: system ## check format and lints
 	cargo fmt --check

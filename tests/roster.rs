@@ -48,7 +48,8 @@ struct Reader(BTreeMap<String, u64>);
 impl Reader {
     fn page(&mut self, node: &Node, cursor: u64, count: usize) -> u64 {
         let env = Env { now: node.now, settings: &node.settings };
-        let page = node.room.as_ref().expect("a room").page(&PageRequest { user: None, cursor, count, ended: false }, &env);
+        let page =
+            node.room.as_ref().expect("a room").page(&PageRequest { user: None, cursor, count, ended: false }, &env);
         for lease in page.leases {
             let known = self.0.entry(String::from_utf8_lossy(lease.user).into_owned()).or_default();
             *known = lease.epoch.max(*known);

@@ -12,7 +12,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::api::Ctx;
-use super::entry::Timer;
+use super::entry::{self, Timer};
 use super::strings::Str;
 use super::{clock, reaper, role};
 use crate::core::queue::{Queue, Records};
@@ -171,6 +171,12 @@ pub fn arm(ctx: Ctx) {
 pub fn arm_after(ctx: Ctx, wait_ms: u64) {
     let now = clock::now();
     start(ctx, now.after(wait_ms), now);
+}
+
+/// Looks again once commands have had their turn. A timer started while one fires waits a millisecond at least, and a
+/// backlog would drain at half speed; one started from the event loop fires in the same round of it.
+pub fn arm_soon() {
+    entry::in_next_round(|ctx| arm_after(ctx, 0));
 }
 
 fn start(ctx: Ctx, at: u64, now: Now) {

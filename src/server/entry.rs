@@ -118,6 +118,18 @@ unsafe extern "C" fn fire(ctx: *mut RedisModuleCtx, data: *mut c_void) {
     guard(|| handler(ctx));
 }
 
+/// Calls `handler` once, in the event loop's next round.
+pub fn in_next_round(handler: TimerHandler) {
+    // SAFETY: the data is the handler's address, which outlives every round.
+    unsafe { api!(RedisModule_EventLoopAddOneShot)(Some(one_shot), handler as *mut c_void) };
+}
+
+unsafe extern "C" fn one_shot(data: *mut c_void) {
+    // SAFETY: `in_next_round` gave this handler's address as data.
+    let handler: TimerHandler = unsafe { std::mem::transmute(data) };
+    guard(|| handler(Ctx::detached()));
+}
+
 /// Handlers by event id: the server passes the id, not data of ours. No server numbers 32 events yet.
 static EVENT_HANDLERS: [AtomicPtr<c_void>; 32] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 32];
 

@@ -51,7 +51,7 @@ pub fn tick(ctx: Ctx) {
         visit(ctx, db, &name, &env);
         if start.elapsed() >= slice {
             metrics::slice(start.elapsed());
-            return deadlines::arm_after(ctx, 0);
+            return deadlines::arm_soon();
         }
     }
     if worked {

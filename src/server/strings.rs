@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
+use hashbrown::HashMap;
 use redis_module::raw::RedisModuleString;
 
 use super::api::api;
@@ -82,8 +83,7 @@ impl Drop for OwnedStr {
 thread_local! {
     /// Literals that have been used as arguments, by address; only the main thread ever asks. Never dropped: a
     /// destructor would keep the library from being unloaded.
-    static LITERALS: RefCell<ManuallyDrop<Vec<(&'static str, OwnedStr)>>> =
-        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+    static LITERALS: RefCell<ManuallyDrop<HashMap<(*const u8, usize), OwnedStr>>> = RefCell::default();
 }
 
 /// A literal as a string, made once: event field names are written some 20,000 times a second when a large room
@@ -91,12 +91,8 @@ thread_local! {
 pub fn literal(text: &'static str) -> OwnedStr {
     LITERALS.with_borrow_mut(|literals| {
         // A literal that stands at two addresses is kept twice; the program's text bounds both.
-        if let Some((_, string)) = literals.iter().find(|(known, _)| std::ptr::eq(*known, text)) {
-            return OwnedStr::retain(string.lend());
-        }
-        let string = OwnedStr::new(text.as_bytes());
-        literals.push((text, OwnedStr::retain(string.lend())));
-        string
+        let string = literals.entry((text.as_ptr(), text.len())).or_insert_with(|| OwnedStr::new(text.as_bytes()));
+        OwnedStr::retain(string.lend())
     })
 }
 
