@@ -5,6 +5,7 @@ pub mod args;
 pub mod clock;
 pub mod count;
 pub mod get;
+pub mod grant;
 pub mod help;
 pub mod inspect;
 pub mod kick;
@@ -33,6 +34,9 @@ pub const COMMANDS: &[&CommandSpec] = &[
     &inspect::SPEC,
     &policy::POLICY,
     &policy::SETPOLICY,
+    &grant::GRANT,
+    &grant::REVOKE,
+    &grant::GRANTS,
     &clock::SPEC,
     &help::SPEC,
     &apply::SPEC,

@@ -84,6 +84,7 @@ fn parse<'a>(ctx: Ctx, args: Args<'a>, env: &Env) -> Result<Open<'a>, Refusal> {
         ttl_ms: None,
         until: None,
         token: None,
+        grant_token: None,
         meta: None,
         only_if_vacant: false,
         random: [0; 16],
@@ -96,7 +97,7 @@ fn parse<'a>(ctx: Ctx, args: Args<'a>, env: &Env) -> Result<Open<'a>, Refusal> {
             "TTL" => open.ttl_ms = Some(options.int()?),
             "UNTIL" => open.until = Some(options.int()?),
             "TOKEN" => open.token = Some(args::secret(options.value()?)?),
-            "GRANT-TOKEN" => drop(args::secret(options.value()?)?),
+            "GRANT-TOKEN" => open.grant_token = Some(args::secret(options.value()?)?),
             "META" => open.meta = Some(options.value()?),
             _ => open.only_if_vacant = true,
         }

@@ -49,7 +49,7 @@ fn tell(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     reply.array(fields().count());
     for setting in fields() {
         reply.array(3);
-        reply.bulk(setting.name().as_bytes());
+        reply.bulk(setting.room_name().as_bytes());
         match setting.show(policy.effective(setting)) {
             Shown::Int(value) => reply.int(value.unsigned_abs()),
             Shown::Word(word) => reply.bulk(word.as_bytes()),
@@ -67,7 +67,7 @@ fn set(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     }
     let mut values: Vec<(Setting, Option<i64>)> = Vec::new();
     for at in (2..args.len()).step_by(2) {
-        let setting = Setting::from_name(args.get(at)).filter(|setting| setting.per_room());
+        let setting = Setting::from_room_name(args.get(at));
         let setting = setting.ok_or(Refusal::Bad("no room has this setting"))?;
         if values.iter().any(|(known, _)| *known == setting) {
             return Err(Refusal::Bad("a setting is given twice"));

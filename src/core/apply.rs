@@ -1,9 +1,11 @@
 //! Effects become state. No clock, no settings, no chance, and no way to fail: an effect that does not fit the room
 //! any more is dropped, so that a repeated or late one changes nothing.
 
-use super::effect::{Began, Effect, Ended, Gen, Lingered, Motion, Opened, PolicySet, Recovery, Renewed};
+use super::effect::{
+    Began, Cut, Effect, Ended, Gen, Granted, Lingered, Motion, Opened, PolicySet, Recovery, Renewed, Revoked,
+};
 use super::id::{Id, DEFAULT_DEVICE};
-use super::lease::{Extras, Lease, Phase, Signal};
+use super::lease::{Extras, Flags, Lease, Phase, Signal};
 use super::queue::Queue;
 use super::room::Room;
 use super::time::{Ms48, MAX};
@@ -28,6 +30,14 @@ impl Room {
                 }
             }
             Effect::PolicySet(set) => self.apply_policy(set),
+            Effect::Granted(granted) => self.apply_granted(granted),
+            Effect::Revoked(revoked) => self.apply_revoked(revoked),
+            Effect::GrantEnded(ended) => {
+                for user in &ended.users {
+                    self.end_grant(user.as_bytes());
+                }
+            }
+            Effect::Cut(cut) => self.apply_cut(cut),
             Effect::Noted(noted) => {
                 self.event_n = noted.event_n;
                 self.events_lost = noted.events_lost;
@@ -68,7 +78,7 @@ impl Room {
             session: super::id::SessionKey::Long,
             signal: None,
             phase: Phase::Active,
-            has_extras: false,
+            flags: Flags::default(),
         };
         let extras = Extras {
             device: (o.device.as_bytes() != DEFAULT_DEVICE).then(|| o.device.clone()),
@@ -177,12 +187,66 @@ impl Room {
         }
     }
 
+    fn apply_granted(&mut self, g: &Granted) {
+        self.access.edit(g.user.as_bytes(), |record| {
+            record.grant = Some(g.grant.clone());
+            record.version = g.version;
+            record.revoked = false;
+            record.devices = Vec::new();
+        });
+        self.tell_leases(g.user.as_bytes());
+    }
+
+    fn apply_revoked(&mut self, r: &Revoked) {
+        self.access.edit(r.user.as_bytes(), |record| {
+            record.version = r.version;
+            match &r.device {
+                None => {
+                    record.revoked = true;
+                    record.grant = None;
+                }
+                Some(device) if record.devices.contains(device) => {}
+                Some(device) => record.devices.push(device.clone()),
+            }
+        });
+        self.tell_leases(r.user.as_bytes());
+    }
+
+    fn end_grant(&mut self, user: &[u8]) {
+        let until = self.access.get(user).and_then(|r| r.grant.as_ref()).and_then(|g| g.until);
+        self.busy_until = self.busy_until.max(until.unwrap_or_default());
+        self.access.edit(user, |record| record.grant = None);
+        self.tell_leases(user);
+    }
+
+    /// Pushes a user's grant into its unended leases, so that their heartbeats need not look it up.
+    fn tell_leases(&mut self, user: &[u8]) {
+        let grant = self.access.get(user).and_then(|r| r.grant.as_ref());
+        let (granted, until) = (grant.is_some(), grant.and_then(|g| g.until));
+        let slots = self.users.find(user).map(|u| self.users.newest_of(u)).unwrap_or_default();
+        for slot in slots {
+            let Some(lease) = self.leases.get_mut(slot).filter(|l| l.ended().is_none()) else { continue };
+            lease.flags.set_granted(granted);
+            if until.is_some() || lease.flags.extras() {
+                self.edit_extras(slot, |e| e.grant_until = until);
+            }
+        }
+    }
+
+    fn apply_cut(&mut self, cut: &Cut) {
+        let Some(slot) = self.slot_of(cut.session.as_bytes()) else { return };
+        let Some(lease) = self.leases.get_mut(slot) else { return };
+        if lease.epoch != cut.epoch || lease.deadline().is_none_or(|deadline| deadline <= cut.deadline) {
+            return;
+        }
+        lease.end = cut.deadline;
+        let place = lease.place;
+        self.deadlines.lower(place, cut.deadline, &mut self.leases);
+    }
+
     fn apply_policy(&mut self, set: &PolicySet) {
         for (setting, value) in &set.values {
-            match value {
-                Some(value) => self.own.set(*setting, *value),
-                None => self.own.clear(*setting),
-            }
+            self.own.change(*setting, *value);
         }
         self.busy_until = self.busy_until.max(set.at);
     }
@@ -199,7 +263,8 @@ impl Room {
             let most = shortened.unwrap_or(ttl).min(ttl);
             let grace = recovery.grace_ms.unwrap_or(most).min(most);
             let raised = if grace == 0 { saved } else { saved.max(recovery.at.saturating_add(grace)) };
-            let deadline = raised.min(recovery.at.saturating_add(most)).min(self.cap_of(slot, lease)).min(MAX);
+            let deadline =
+                raised.min(recovery.at.saturating_add(most)).min(self.cap_of(slot, lease, recovery.granted)).min(MAX);
             moved.push((slot, deadline));
         }
         for (slot, deadline) in moved {

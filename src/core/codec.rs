@@ -2,8 +2,10 @@
 //!
 //! A batch is a version byte and effects, each a tag and its fields. Version 1 is the first.
 
+use super::access::{Grant, Level};
 use super::effect::{
-    Began, Closing, Effect, Ended, Forgot, Gen, Lingered, Motion, Noted, Opened, PolicySet, Recovery, Renewed, Report,
+    Began, Closing, Cut, Effect, Ended, Forgot, Gen, GrantEnded, Granted, Lingered, Motion, Noted, Opened, PolicySet,
+    Recovery, Renewed, Report, Revoked,
 };
 use super::lease::{Reason, Signal};
 use super::policy::Setting;
@@ -21,6 +23,10 @@ mod tag {
     pub const FORGOT: u8 = 6;
     pub const POLICY_SET: u8 = 7;
     pub const NOTED: u8 = 8;
+    pub const GRANTED: u8 = 9;
+    pub const REVOKED: u8 = 10;
+    pub const GRANT_ENDED: u8 = 11;
+    pub const CUT: u8 = 12;
 }
 
 pub fn encode(effects: &[Effect], now: Now) -> Vec<u8> {
@@ -75,6 +81,7 @@ fn write(w: &mut Writer, effect: &Effect) {
             w.option(e.recovery, |w, recovery| {
                 w.moment(recovery.at);
                 w.option(recovery.grace_ms, Writer::number);
+                w.byte(recovery.granted.into());
             });
         }
         Effect::Opened(e) => {
@@ -129,6 +136,31 @@ fn write(w: &mut Writer, effect: &Effect) {
                 w.option(*value, write_value);
             }
         }
+        Effect::Granted(e) => {
+            w.byte(tag::GRANTED);
+            w.id(&e.user);
+            write_grant(w, &e.grant);
+            w.option(e.version, Writer::number);
+        }
+        Effect::Revoked(e) => {
+            w.byte(tag::REVOKED);
+            w.id(&e.user);
+            w.option(e.device.as_ref(), Writer::id);
+            w.option(e.version, Writer::number);
+        }
+        Effect::GrantEnded(e) => {
+            w.byte(tag::GRANT_ENDED);
+            w.number(e.users.len() as u64);
+            for user in &e.users {
+                w.id(user);
+            }
+        }
+        Effect::Cut(e) => {
+            w.byte(tag::CUT);
+            w.id(&e.session);
+            w.number(e.epoch);
+            w.moment(e.deadline);
+        }
         Effect::Noted(e) => {
             w.byte(tag::NOTED);
             w.number(e.event_n);
@@ -168,7 +200,9 @@ fn read(r: &mut Reader) -> Result<Effect, Corrupt> {
             floor: r.number()?,
             event_n: r.number()?,
             at: r.moment()?,
-            recovery: r.option(|r| Ok(Recovery { at: r.moment()?, grace_ms: r.option(Reader::number)? }))?,
+            recovery: r.option(|r| {
+                Ok(Recovery { at: r.moment()?, grace_ms: r.option(Reader::number)?, granted: r.byte()? != 0 })
+            })?,
         }),
         tag::OPENED => Effect::Opened(Box::new(Opened {
             session: r.id()?,
@@ -210,6 +244,19 @@ fn read(r: &mut Reader) -> Result<Effect, Corrupt> {
             let values = (0..count).map(|_| Ok((read_setting(r)?, r.option(read_value)?)));
             Effect::PolicySet(PolicySet { at, values: values.collect::<Result<_, _>>()? })
         }
+        tag::GRANTED => {
+            Effect::Granted(Granted { user: r.id()?, grant: read_grant(r)?, version: r.option(Reader::number)? })
+        }
+        tag::REVOKED => Effect::Revoked(Revoked {
+            user: r.id()?,
+            device: r.option(Reader::id)?,
+            version: r.option(Reader::number)?,
+        }),
+        tag::GRANT_ENDED => {
+            let count = r.number()?;
+            Effect::GrantEnded(GrantEnded { users: (0..count).map(|_| r.id()).collect::<Result<_, _>>()? })
+        }
+        tag::CUT => Effect::Cut(Cut { session: r.id()?, epoch: r.number()?, deadline: r.moment()? }),
         tag::NOTED => Effect::Noted(Noted { event_n: r.number()?, events_lost: r.number()?, at: r.number()? }),
         _ => return Err(Corrupt("an unknown effect")),
     })
@@ -235,6 +282,20 @@ fn read_renewed(r: &mut Reader) -> Result<Renewed, Corrupt> {
                 meta: r.option(Reader::bytes)?.map(Into::into),
             }))
         })?,
+    })
+}
+
+pub(super) fn write_grant(w: &mut Writer, grant: &Grant) {
+    w.byte(grant.level as u8);
+    w.option(grant.until, Writer::moment);
+    w.option(grant.token.as_ref(), Writer::fixed);
+}
+
+pub(super) fn read_grant(r: &mut Reader) -> Result<Grant, Corrupt> {
+    Ok(Grant {
+        level: Level::from_code(r.byte()?).ok_or(Corrupt("an unknown level"))?,
+        until: r.option(Reader::moment)?,
+        token: r.option(Reader::fixed)?,
     })
 }
 

@@ -59,6 +59,19 @@ impl Room {
     /// Ends the live leases of a user, of a device, or of a holder; the plan and how many.
     pub fn decide_kick(&self, user: Option<&[u8]>, device: Option<&[u8]>, env: &Env) -> (Plan, u64) {
         let mut plan = Plan::of(self, env);
+        let ended = self.plan_removals(&mut plan, user, device, Reason::Kicked, env);
+        (plan, ended)
+    }
+
+    /// One step for all live leases that match: each event tells `user_leases` as they are once all are gone.
+    pub(super) fn plan_removals(
+        &self,
+        plan: &mut Plan,
+        user: Option<&[u8]>,
+        device: Option<&[u8]>,
+        reason: Reason,
+        env: &Env,
+    ) -> u64 {
         let on_device = |slot: &u32| match (device, self.leases.get(*slot)) {
             (Some(device), Some(lease)) => self.device_of(*slot, lease) == device,
             (None, Some(_)) => true,
@@ -76,10 +89,9 @@ impl Room {
         for (slot, lease) in &leases {
             let gone = going.get(&lease.user).copied().unwrap_or_default();
             let user_leases = self.user_leases(lease).saturating_sub(gone);
-            let removal = Removal { reason: Reason::Kicked, user_leases, replaced_by: None };
-            self.plan_removal(&mut plan, *slot, lease, removal, env);
+            self.plan_removal(plan, *slot, lease, Removal { reason, user_leases, replaced_by: None }, env);
         }
-        (plan, leases.len() as u64)
+        leases.len() as u64
     }
 
     fn sort_by_opening(&self, slots: &mut [u32]) {

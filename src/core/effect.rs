@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::access::Grant;
 use super::id::Id;
 use super::lease::{Reason, Signal};
 use super::policy::Setting;
@@ -32,6 +33,10 @@ pub enum Effect {
     Ended(Ended),
     Forgot(Forgot),
     PolicySet(PolicySet),
+    Granted(Granted),
+    Revoked(Revoked),
+    GrantEnded(GrantEnded),
+    Cut(Cut),
     Noted(Noted),
 }
 
@@ -54,6 +59,8 @@ pub struct Recovery {
     pub at: u64,
     /// `None`: each lease's own ttl.
     pub grace_ms: Option<u64>,
+    /// Whether the room wants grants, so that leases end with theirs.
+    pub granted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -147,6 +154,38 @@ pub struct PolicySet {
     pub values: Vec<(Setting, Option<i64>)>,
     /// Monotonic.
     pub at: u64,
+}
+
+/// The whole grant of a user; marks are lifted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Granted {
+    pub user: Id,
+    pub grant: Grant,
+    /// The one to keep.
+    pub version: Option<u64>,
+}
+
+/// A user, or one device of it, is kept out. The leases it had ended in the same step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Revoked {
+    pub user: Id,
+    pub device: Option<Id>,
+    pub version: Option<u64>,
+}
+
+/// Grants whose time is over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GrantEnded {
+    pub users: Vec<Id>,
+}
+
+/// A grant brought the deadline of a live lease forward.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cut {
+    pub session: Id,
+    pub epoch: u64,
+    /// Monotonic.
+    pub deadline: u64,
 }
 
 /// Where the room's event counter stands after the step, and how many events no stream could take so far.

@@ -1,5 +1,6 @@
 //! Entries of the event stream (docs/events.md): the truth about what happened to a room.
 
+use super::access::Level;
 use super::effect::Gen;
 use super::id::Id;
 use super::lease::{Reason, Signal};
@@ -50,6 +51,15 @@ pub enum Body {
         meta: Box<[u8]>,
     },
     Renewed,
+    Granted {
+        user: Id,
+        level: Level,
+        until: Option<u64>,
+    },
+    GrantRevoked {
+        user: Id,
+        device: Option<Id>,
+    },
     /// The room key went, with so many leases that nothing had removed.
     Closed {
         active: u64,
@@ -65,6 +75,8 @@ impl Event {
             Body::State { .. } => "state",
             Body::Updated { .. } => "updated",
             Body::Renewed => "renewed",
+            Body::Granted { .. } => "granted",
+            Body::GrantRevoked { .. } => "grant-revoked",
             Body::Closed { .. } => "closed",
         }
     }
@@ -83,6 +95,8 @@ impl Event {
             Body::State { .. } => Some("lease.state"),
             Body::Updated { .. } => Some("lease.updated"),
             Body::Renewed => None,
+            Body::Granted { .. } => Some("lease.granted"),
+            Body::GrantRevoked { .. } => Some("lease.grant-revoked"),
             Body::Closed { .. } => Some("lease.closed"),
         }
     }
@@ -108,6 +122,16 @@ impl Event {
             number(put, "seq", s.seq);
             number(put, "user_leases", Some(s.user_leases.into()));
         }
+        match &self.body {
+            Body::Granted { user, .. } => put("user", user.as_bytes()),
+            Body::GrantRevoked { user, device } => {
+                put("user", user.as_bytes());
+                if let Some(device) = device {
+                    put("device", device.as_bytes());
+                }
+            }
+            _ => {}
+        }
         number(put, "at", self.at);
         number(put, "observed_at", self.subject.as_ref().and_then(|s| s.observed_at));
         match &self.body {
@@ -131,7 +155,11 @@ impl Event {
                 number(put, "expires_at", Some(*expires_at));
             }
             Body::Updated { meta } => put("meta", meta),
-            Body::Renewed => {}
+            Body::Granted { level, until, .. } => {
+                put("level", level.word().as_bytes());
+                number(put, "until", *until);
+            }
+            Body::Renewed | Body::GrantRevoked { .. } => {}
             Body::Closed { active } => number(put, "active", Some(*active)),
         }
     }

@@ -103,7 +103,7 @@ impl Room {
         };
         let (deadline, motion) = match extra.signal {
             None | Some(Signal::Connected | Signal::Completed) => {
-                (env.now.after(ttl_ms).min(self.cap_of(slot, lease)), Motion::Renewed)
+                (env.now.after(ttl_ms).min(self.cap_of(slot, lease, policy.wants_grants())), Motion::Renewed)
             }
             Some(Signal::Disconnected) => shortened(policy.disconnect_ms()),
             Some(Signal::Failed) => shortened(policy.failed_ms()),
@@ -162,7 +162,11 @@ impl Room {
     pub fn replay_renew(&mut self, beat: &Heartbeat, env: &Env) {
         let Some(slot) = self.slot_of(beat.session) else { return };
         let Some(lease) = self.leases.get(slot) else { return };
-        let deadline = env.now.after(self.ttl_of(slot, lease)).min(self.cap_of(slot, lease));
+        let deadline = env.now.after(self.ttl_of(slot, lease)).min(self.cap_of(
+            slot,
+            lease,
+            self.policy(env.settings).wants_grants(),
+        ));
         let renewed = Renewed {
             epoch: beat.epoch,
             seq: beat.seq,

@@ -126,7 +126,38 @@ pub struct Lease {
     pub(super) session: SessionKey,
     pub signal: Option<Signal>,
     pub phase: Phase,
-    pub(super) has_extras: bool,
+    pub(super) flags: Flags,
+}
+
+/// Two facts in one byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags(u8);
+
+impl Flags {
+    const EXTRAS: u8 = 1;
+    const GRANTED: u8 = 2;
+
+    /// The lease has rare fields.
+    pub fn extras(self) -> bool {
+        self.0 & Self::EXTRAS != 0
+    }
+
+    pub fn set_extras(&mut self, on: bool) {
+        self.set(Self::EXTRAS, on);
+    }
+
+    /// Its user has a grant; where that ends, the lease does.
+    pub fn granted(self) -> bool {
+        self.0 & Self::GRANTED != 0
+    }
+
+    pub fn set_granted(&mut self, on: bool) {
+        self.set(Self::GRANTED, on);
+    }
+
+    fn set(&mut self, flag: u8, on: bool) {
+        self.0 = if on { self.0 | flag } else { self.0 & !flag };
+    }
 }
 
 impl Lease {
@@ -171,6 +202,8 @@ pub struct Extras {
     pub long_ttl_ms: Option<u64>,
     /// The deadline is never later, on the monotonic clock.
     pub until: Option<u64>,
+    /// When its user's grant ends, on the monotonic clock.
+    pub grant_until: Option<u64>,
     pub token: Option<TokenDigest>,
     pub meta: Option<Box<[u8]>>,
     pub observed_at: Option<u64>,

@@ -24,10 +24,12 @@
 )]
 
 pub mod absence;
+pub mod access;
 pub mod codec;
 pub mod depart;
 pub mod effect;
 pub mod event;
+pub mod grant;
 pub mod heartbeat;
 pub mod id;
 pub mod lease;

@@ -1,7 +1,7 @@
 //! OPEN: a holder starts a session.
 //!
 //! Rules
-//! 1. Order of checks: session (conflict, token, stale), ttl and until, `require-token`, NX, `max-leases`, counters;
+//! 1. Order of checks: revoked, grant, grant token, session (conflict, token, stale), ttl and until, `require-token`, NX, `max-leases`, counters;
 //!    the event stream comes last, when the plan is published.
 //! 2. The session of the holder's live lease is a retry: nothing changes, whatever the other options say.
 //! 3. The holder's live lease ends as superseded in the same step; one past its deadline ends as time ended it.
@@ -31,6 +31,7 @@ pub struct Open<'a> {
     /// Unix ms.
     pub until: Option<u64>,
     pub token: Option<&'a [u8]>,
+    pub grant_token: Option<&'a [u8]>,
     pub meta: Option<&'a [u8]>,
     pub only_if_vacant: bool,
     /// For a session id, should the caller give none.
@@ -45,6 +46,13 @@ pub enum Opening {
 
 impl Room {
     pub fn decide_open(&self, open: &Open, env: &Env) -> Result<Opening, Refusal> {
+        self.check_marks(open.user, open.device)?;
+        let grant = self.check_grant(open.user, env)?;
+        if let Some(bound) = grant.and_then(|g| g.token.as_ref()) {
+            if !token::matches(bound, open.grant_token) {
+                return Err(Refusal::Denied(Denied::Token));
+            }
+        }
         if let Some((slot, lease)) = open.session.and_then(|s| self.known(s, env)) {
             return self.check_retry(slot, lease, open, env).map(|()| Opening::Retry);
         }
@@ -77,7 +85,7 @@ impl Room {
         plan.signals = true;
         self.plan_forget(&mut plan, &forgotten);
         self.plan_overdue(&mut plan, unended.map(|(slot, _)| slot), &session, env);
-        let opened = self.opened(open, session.clone(), epoch, env);
+        let opened = self.opened(open, session.clone(), epoch, grant.and_then(|g| g.until), env);
         let replaced = current.map(|(slot, lease)| {
             let removal = Removal {
                 reason: Reason::Superseded,
@@ -149,7 +157,7 @@ impl Room {
         }
     }
 
-    fn opened(&self, open: &Open, session: Id, epoch: u64, env: &Env) -> Opened {
+    fn opened(&self, open: &Open, session: Id, epoch: u64, grant_until: Option<u64>, env: &Env) -> Opened {
         let ttl_ms = open.ttl_ms.unwrap_or_else(|| self.policy(env.settings).ttl_ms());
         let until = open.until.map(|unix| env.now.to_mono(unix));
         Opened {
@@ -158,7 +166,7 @@ impl Room {
             device: Id::new(open.device),
             epoch,
             ttl_ms,
-            deadline: env.now.after(ttl_ms).min(until.unwrap_or(u64::MAX)),
+            deadline: [until, grant_until].into_iter().flatten().fold(env.now.after(ttl_ms), u64::min),
             at: env.now.unix,
             until,
             token: open.token.map(token::digest),

@@ -5,7 +5,7 @@ use super::effect::{Effect, Ended, Gen, Noted, PolicySet};
 use super::event::{Body, Event, Subject};
 use super::id::Id;
 use super::lease::{Lease, Reason};
-use super::policy::Setting;
+use super::policy::{Policy, Setting};
 use super::room::{Env, Room};
 use super::time::{Now, MAX};
 
@@ -47,14 +47,6 @@ impl Plan {
         if let Some(event) = plan.events.last_mut() {
             event.gen = gen;
         }
-        plan
-    }
-
-    /// A room gets settings of its own, or follows the node's again.
-    fn policy_set(room: &Room, values: Vec<(Setting, Option<i64>)>, env: &Env) -> Self {
-        let mut plan = Self::of(room, env);
-        plan.signals = true;
-        plan.effects.push(Effect::PolicySet(PolicySet { values, at: env.now.mono }));
         plan
     }
 
@@ -109,7 +101,19 @@ pub(super) struct Removal {
 impl Room {
     /// Values that [`Settings::check_own`](super::policy::Settings::check_own) allows.
     pub fn decide_policy(&self, values: Vec<(Setting, Option<i64>)>, env: &Env) -> Plan {
-        Plan::policy_set(self, values, env)
+        let before = self.policy(env.settings);
+        let mut own = self.own.clone();
+        for (setting, value) in &values {
+            own.change(*setting, *value);
+        }
+        let after = Policy { settings: env.settings, own: &own };
+        let mut plan = Plan::of(self, env);
+        plan.signals = true;
+        plan.effects.push(Effect::PolicySet(PolicySet { values, at: env.now.mono }));
+        if after.wants_grants() && !before.wants_grants() {
+            self.plan_access_cuts(&mut plan, env);
+        }
+        plan
     }
 
     /// A live lease ends now.

@@ -142,6 +142,14 @@ impl OwnPolicy {
         }
     }
 
+    /// Sets a value, or follows the node again.
+    pub fn change(&mut self, setting: Setting, value: Option<i64>) {
+        match value {
+            Some(value) => self.set(setting, value),
+            None => self.clear(setting),
+        }
+    }
+
     /// Follows the node again.
     pub fn clear(&mut self, setting: Setting) {
         self.values.retain(|(own, _)| *own != setting);
@@ -200,6 +208,11 @@ impl Policy<'_> {
 
     pub fn require_token(&self) -> bool {
         self.yes(Setting::RequireToken)
+    }
+
+    /// Whether OPEN and every session command need a live grant.
+    pub fn wants_grants(&self) -> bool {
+        self.yes(Setting::DefaultAccess)
     }
 
     /// 0: exact.

@@ -39,6 +39,8 @@ pub enum Stale {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
+    NoGrant,
+    Revoked,
     Token,
 }
 
@@ -72,6 +74,8 @@ impl Stale {
 impl Denied {
     pub fn word(self) -> &'static str {
         match self {
+            Self::NoGrant => "nogrant",
+            Self::Revoked => "revoked",
             Self::Token => "token",
         }
     }
@@ -178,6 +182,8 @@ impl Refusal {
             Self::Stale(Stale::Kicked) => "the session was kicked",
             Self::Stale(Stale::Revoked) => "the session ended when access was revoked",
             Self::Stale(Stale::Superseded(_)) => "a newer session of this holder took over at that epoch",
+            Self::Denied(Denied::NoGrant) => "the user has no grant in this room",
+            Self::Denied(Denied::Revoked) => "access was revoked",
             Self::Denied(Denied::Token) => "a token is needed, or it is not the right one",
             Self::Held(_) => "the holder has a live lease for so many ms",
             Self::Conflict(Conflict::Session) => "this session id belongs to another holder",

@@ -14,6 +14,7 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
+use super::access::Access;
 use super::effect::{Began, Gen};
 use super::id::{Id, SessionKey, DEFAULT_DEVICE};
 use super::lease::{Extras, Lease, Reason};
@@ -48,6 +49,7 @@ pub struct Room {
     pub(super) busy_until: u64,
     pub(super) begun: Option<Box<Began>>,
     pub(super) own: OwnPolicy,
+    pub(super) access: Access,
     pub(super) leases: Slab<Lease>,
     pub(super) extras: HashMap<u32, Box<Extras>>,
     pub(super) sessions: HashTable<u32>,
@@ -142,13 +144,14 @@ impl Room {
 
     /// Whether nothing but its history is left.
     pub fn is_empty(&self) -> bool {
-        self.deadlines.is_empty() && self.tombstones.is_empty() && self.own.is_empty()
+        self.deadlines.is_empty() && self.tombstones.is_empty() && self.own.is_empty() && self.access.is_empty()
     }
 
     /// No later than the next moment, monotonic, at which time changes something here.
     pub fn next_due(&self, settings: &Settings) -> Option<u64> {
-        let firsts = [self.deadlines.first(), self.tombstones.first()];
-        firsts.into_iter().flatten().map(|(bound, _)| bound).min().or_else(|| self.vanishes_at(settings))
+        let first = |queue: &Queue| queue.first().map(|(bound, _)| bound);
+        let firsts = [first(&self.deadlines), first(&self.tombstones), self.access.next_end()];
+        firsts.into_iter().flatten().min().or_else(|| self.vanishes_at(settings))
     }
 
     /// When the key of an empty room is due to be removed, monotonic.
@@ -190,7 +193,7 @@ impl Room {
     }
 
     pub(super) fn extras_of(&self, slot: u32, lease: &Lease) -> Option<&Extras> {
-        if !lease.has_extras {
+        if !lease.flags.extras() {
             return None;
         }
         self.extras.get(&slot).map(|e| &**e)
@@ -218,9 +221,11 @@ impl Room {
         long.unwrap_or_else(|| lease.ttl_ms.into())
     }
 
-    /// The latest deadline the lease may ever have.
-    pub(super) fn cap_of(&self, slot: u32, lease: &Lease) -> u64 {
-        self.extras_of(slot, lease).and_then(|e| e.until).unwrap_or(u64::MAX)
+    /// The latest deadline the lease may ever have, in a room that wants grants or in one that does not.
+    pub(super) fn cap_of(&self, slot: u32, lease: &Lease, wants_grants: bool) -> u64 {
+        let Some(extras) = self.extras_of(slot, lease) else { return u64::MAX };
+        let ends = [extras.until, extras.grant_until.filter(|_| wants_grants)];
+        ends.into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
     fn long_session(&self, slot: u32) -> &[u8] {
@@ -241,16 +246,23 @@ impl Room {
             return Err(Refusal::Stale(Stale::Unknown));
         };
         self.check_token(slot, lease, token)?;
+        if !lease.is_live(env.now.mono) {
+            // A revocation ends the live leases it concerns, so only the others' users can have a mark.
+            self.check_marks(self.user_of(lease), self.device_of(slot, lease))?;
+        }
         if epoch > lease.epoch {
             return Err(Refusal::Stale(Stale::Unknown));
         }
         if epoch < lease.epoch {
             return Err(Refusal::Stale(Stale::Superseded(self.holder_epoch(slot, lease))));
         }
-        match self.why_over(slot, lease, env) {
-            Some(stale) => Err(Refusal::Stale(stale)),
-            None => Ok((slot, lease)),
+        if let Some(stale) = self.why_over(slot, lease, env) {
+            return Err(Refusal::Stale(stale));
         }
+        if !lease.flags.granted() && self.policy(env.settings).wants_grants() {
+            return Err(Refusal::Denied(Denied::NoGrant));
+        }
+        Ok((slot, lease))
     }
 
     pub(super) fn check_token(&self, slot: u32, lease: &Lease, token: Option<&[u8]>) -> Result<(), Refusal> {
@@ -296,8 +308,11 @@ impl Room {
     ) -> u32 {
         let key = SessionKey::of(session);
         lease.session = key;
+        let grant = self.access.get(user).and_then(|r| r.grant.as_ref()).filter(|_| lease.ended().is_none());
+        lease.flags.set_granted(grant.is_some());
+        extras.grant_until = grant.and_then(|g| g.until);
         extras.long_session = (key == SessionKey::Long).then(|| session.into());
-        lease.has_extras = extras != Extras::default();
+        lease.flags.set_extras(extras != Extras::default());
         let (epoch, deadline) = (lease.epoch, lease.deadline());
         let slot = self.leases.insert(lease);
         let device = extras.device.clone();
@@ -350,8 +365,8 @@ impl Room {
         let Some(lease) = self.leases.get_mut(slot) else { return };
         let extras = self.extras.entry(slot).or_default();
         edit(extras);
-        lease.has_extras = **extras != Extras::default();
-        if !lease.has_extras {
+        lease.flags.set_extras(**extras != Extras::default());
+        if !lease.flags.extras() {
             self.extras.remove(&slot);
         }
     }
@@ -374,6 +389,7 @@ impl Room {
         self.users.move_buffers(mover);
         self.deadlines.move_buffers(mover);
         self.tombstones.move_buffers(mover);
+        self.access.move_buffers(mover);
     }
 
     /// Moves the rare fields of `most` slots from `first` on; returns the next slot, if there is one.
@@ -402,6 +418,7 @@ impl Room {
             self.users.heap_bytes(),
             self.deadlines.heap_bytes(),
             self.tombstones.heap_bytes(),
+            self.access.heap_bytes(),
         ]
         .into_iter()
         .fold(extras, usize::saturating_add)

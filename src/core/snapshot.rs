@@ -1,47 +1,69 @@
 //! A whole room as bytes: what RDB, DUMP, COPY and a rewritten AOF hold.
 //!
-//! A snapshot is a header and as many chunks of records as it says. Version 101 is the first; a golden file keeps it
+//! A snapshot is a header and as many chunks of records as it says. Version 102 added grants; golden files keep 101 and it
 //! readable for good. Times are absolute unix ms.
 //!
 //! Everything read is checked, also against the rest of the room: bytes that decode but describe an impossible room
 //! (two live leases of one holder, an epoch above the highest ever given) are refused as a whole.
 
-use super::codec::{read_gen, read_setting, read_signal, read_value, write_gen, write_value};
+use super::access;
+use super::codec::{read_gen, read_grant, read_setting, read_signal, read_value, write_gen, write_grant, write_value};
 use super::effect::Gen;
 use super::id::{Id, SessionKey, DEFAULT_DEVICE};
-use super::lease::{Extras, Lease, Phase, Reason};
+use super::lease::{Extras, Flags, Lease, Phase, Reason};
 use super::room::Room;
 use super::time::{Ms48, Now, MAX};
 use super::wire::{Corrupt, Reader, Writer};
 
 /// Apart from the versions of effects, since both travel by `LEASE.APPLY`.
-const VERSION: u8 = 101;
+const VERSION: u8 = 102;
+/// The first: without grants and marks.
+const FIRST_VERSION: u8 = 101;
 /// Records in a chunk: small enough that none is ever a burden, large enough that a big room has few.
 const CHUNK: usize = 512;
 
-/// The header, then the chunks.
+/// The header, then grants and marks, then the leases and tombstones, in chunks.
 pub fn parts(room: &Room, now: Now) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let users: Vec<u32> = room.access.from(0).map(|(slot, _)| slot).collect();
     let slots: Vec<u32> = room.leases.iter().map(|(slot, _)| slot).collect();
+    let chunks = users.len().div_ceil(CHUNK).saturating_add(slots.len().div_ceil(CHUNK));
+    let header = header(room, chunks as u64, now);
+    let access = chunked(users, now, kind::ACCESS, |w, slot| {
+        if let Some((_, record)) = room.access.from(slot).next() {
+            write_access(w, record);
+        }
+    });
+    let records = chunked(slots, now, kind::RECORDS, |w, slot| {
+        if let Some(lease) = room.leases.get(slot) {
+            write_record(w, room, slot, lease);
+        }
+    });
+    std::iter::once(header).chain(access).chain(records)
+}
+
+fn chunked<'a>(
+    slots: Vec<u32>,
+    now: Now,
+    kind: u8,
+    write: impl Fn(&mut Writer, u32) + 'a,
+) -> impl Iterator<Item = Vec<u8>> + 'a {
     let chunks = slots.len().div_ceil(CHUNK);
-    let chunk = move |i: usize| {
-        let first = i.saturating_mul(CHUNK);
-        let of_chunk = slots.get(first..slots.len().min(first.saturating_add(CHUNK)));
+    (0..chunks).map(move |chunk| {
         let mut w = Writer::new(now);
         w.byte(VERSION);
-        w.byte(kind::RECORDS);
-        for slot in of_chunk.unwrap_or_default() {
-            if let Some(lease) = room.leases.get(*slot) {
-                write_record(&mut w, room, *slot, lease);
-            }
+        w.byte(kind);
+        let first = chunk.saturating_mul(CHUNK);
+        for slot in slots.iter().skip(first).take(CHUNK) {
+            write(&mut w, *slot);
         }
         w.into_bytes()
-    };
-    std::iter::once(header(room, chunks as u64, now)).chain((0..chunks).map(chunk))
+    })
 }
 
 mod kind {
     pub const HEADER: u8 = 1;
     pub const RECORDS: u8 = 2;
+    pub const ACCESS: u8 = 3;
 }
 
 fn header(room: &Room, chunks: u64, now: Now) -> Vec<u8> {
@@ -66,7 +88,7 @@ fn header(room: &Room, chunks: u64, now: Now) -> Vec<u8> {
 
 /// Whether these bytes are a part of a snapshot, rather than effects.
 pub fn is_part(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&VERSION)
+    bytes.first().is_some_and(|version| (FIRST_VERSION..=VERSION).contains(version))
 }
 
 /// Whether they are the part that begins one.
@@ -98,15 +120,18 @@ impl Loading {
 
     pub fn part(&mut self, bytes: &[u8], now: Now) -> Result<(), Corrupt> {
         let mut r = Reader::new(bytes, now);
-        if r.byte()? != VERSION {
+        if !(FIRST_VERSION..=VERSION).contains(&r.byte()?) {
             return Err(Corrupt("a snapshot of an unknown version"));
         }
         match (r.byte()?, self.missing) {
             (kind::HEADER, None) => self.read_header(&mut r)?,
-            (kind::RECORDS, Some(missing)) => {
+            (kind @ (kind::RECORDS | kind::ACCESS), Some(missing)) => {
                 self.missing = Some(missing.checked_sub(1).ok_or(Corrupt("more parts than announced"))?);
                 while !r.is_empty() {
-                    self.read_record(&mut r)?;
+                    match kind {
+                        kind::ACCESS => self.read_access(&mut r)?,
+                        _ => self.read_record(&mut r)?,
+                    }
                 }
             }
             _ => return Err(Corrupt("parts out of order")),
@@ -137,6 +162,25 @@ impl Loading {
             }
             room.own.set(setting, value);
         }
+        Ok(())
+    }
+
+    /// Comes before the leases, which are told of it as they are read.
+    fn read_access(&mut self, r: &mut Reader) -> Result<(), Corrupt> {
+        let user = r.id()?;
+        let access = &mut self.room.access;
+        if access.get(user.as_bytes()).is_some() || !self.room.leases.is_empty() {
+            return Err(Corrupt("one user's access twice, or too late"));
+        }
+        let (grant, version, revoked) = (r.option(read_grant)?, r.option(Reader::number)?, r.byte()? != 0);
+        let count = r.number()?;
+        let devices = (0..count).map(|_| r.id()).collect::<Result<Vec<_>, _>>()?;
+        access.edit(user.as_bytes(), |record| {
+            record.grant = grant;
+            record.version = version;
+            record.revoked = revoked;
+            record.devices = devices;
+        });
         Ok(())
     }
 
@@ -200,6 +244,17 @@ fn read_phase(r: &mut Reader) -> Result<Phase, Corrupt> {
         11 => Phase::Lingering,
         code => Phase::Ended(Reason::from_code(code).ok_or(Corrupt("an unknown phase"))?),
     })
+}
+
+fn write_access(w: &mut Writer, record: &access::Record) {
+    w.id(&record.user);
+    w.option(record.grant.as_ref(), write_grant);
+    w.option(record.version, Writer::number);
+    w.byte(record.revoked.into());
+    w.number(record.devices.len() as u64);
+    for device in &record.devices {
+        w.id(device);
+    }
 }
 
 fn write_record(w: &mut Writer, room: &Room, slot: u32, lease: &Lease) {
@@ -281,7 +336,7 @@ impl Record {
             session: SessionKey::Long,
             signal,
             phase,
-            has_extras: false,
+            flags: Flags::default(),
         };
         Ok(Self { session, user, device, holder_epoch, lease, extras, remembered_until })
     }
@@ -306,6 +361,17 @@ pub fn digest(room: &Room, out: &mut impl Digest) {
         out.number(u64::try_from(value).unwrap_or(0));
     }
     out.end_item();
+    for (_, record) in room.access.from(0) {
+        out.bytes(record.user.as_bytes());
+        let grant = record.grant.as_ref();
+        out.bytes(&[grant.map_or(0, |g| g.level as u8), record.revoked.into()]);
+        out.bytes(grant.and_then(|g| g.token.as_ref()).map_or(&[][..], |t| &t[..]));
+        out.number(record.version.map_or(0, |v| v.saturating_add(1)));
+        for device in &record.devices {
+            out.bytes(device.as_bytes());
+        }
+        out.end_item();
+    }
     for (slot, lease) in room.leases.iter() {
         out.bytes(room.session_id(slot, lease).as_bytes());
         out.bytes(room.user_of(lease));

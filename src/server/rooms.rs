@@ -160,7 +160,11 @@ fn begin(value: &mut RoomValue, reason: Beginning, last_event: Option<u64>, env:
         lost => room.highest_epoch().saturating_add(lost).min(MAX),
     };
     let recovery = match reason {
-        Beginning::Era(era) => Some(Recovery { at: era.at, grace_ms: env.settings.recovery_grace_ms() }),
+        Beginning::Era(era) => Some(Recovery {
+            at: era.at,
+            grace_ms: env.settings.recovery_grace_ms(),
+            granted: room.policy(env.settings).wants_grants(),
+        }),
         Beginning::Restored | Beginning::Moved => None,
     };
     let event_n = met.saturating_add(lost_events).min(MAX);

@@ -25,10 +25,11 @@ pub enum Setting {
     EventsScope = 15,
     LogRenewals = 16,
     EmptyRoomMs = 17,
+    DefaultAccess = 18,
 }
 
 /// How many settings there are.
-pub const COUNT: usize = 18;
+pub const COUNT: usize = 19;
 
 /// What a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub enum Shown {
 #[derive(Clone, Copy)]
 struct Row {
     name: &'static str,
+    /// What it is called in a room's policy.
+    room_name: &'static str,
     domain: Domain,
     default: i64,
     per_room: bool,
@@ -59,7 +62,7 @@ struct Row {
 
 impl Row {
     const fn new(name: &'static str, domain: Domain, default: i64) -> Self {
-        Self { name, domain, default, per_room: false, only_at_load: false }
+        Self { name, room_name: name, domain, default, per_room: false, only_at_load: false }
     }
 
     const fn number(name: &'static str, default: i64) -> Self {
@@ -103,6 +106,9 @@ impl Scope {
     }
 }
 
+/// Whether anyone may be in a room, or only who has a grant.
+const ACCESS: &[&str] = &["open", "granted"];
+
 impl Setting {
     pub const ALL: [Self; COUNT] = [
         Self::TtlMs,
@@ -123,6 +129,7 @@ impl Setting {
         Self::EventsScope,
         Self::LogRenewals,
         Self::EmptyRoomMs,
+        Self::DefaultAccess,
     ];
 
     const fn row(self) -> Row {
@@ -145,11 +152,19 @@ impl Setting {
             Self::EventsScope => Row::new("events-scope", Domain::Words(Scope::WORDS), 0).only_at_load(),
             Self::LogRenewals => Row::new("log-renewals", Domain::YesNo, 0).per_room(),
             Self::EmptyRoomMs => Row::number("empty-room-ms", 3_600_000),
+            Self::DefaultAccess => {
+                Row { room_name: "access", ..Row::new("default-access", Domain::Words(ACCESS), 0).per_room() }
+            }
         }
     }
 
     pub fn name(self) -> &'static str {
         self.row().name
+    }
+
+    /// What it is called in a room's policy.
+    pub fn room_name(self) -> &'static str {
+        self.row().room_name
     }
 
     pub fn domain(self) -> Domain {
@@ -176,6 +191,12 @@ impl Setting {
 
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|setting| setting.code() == code)
+    }
+
+    /// One that a room may have, by what it is called there.
+    pub fn from_room_name(name: &[u8]) -> Option<Self> {
+        let mut own = Self::ALL.into_iter().filter(|setting| setting.per_room());
+        own.find(|setting| setting.room_name().as_bytes().eq_ignore_ascii_case(name))
     }
 
     /// By its name, in any case.
