@@ -197,7 +197,7 @@ def restored(client, payload):
     return True
 
 
-@pytest.mark.parametrize("variants", (1000, pytest.param(100000, marks=pytest.mark.load)))
+@pytest.mark.parametrize("variants", (1000, pytest.param(25000, marks=pytest.mark.load)))
 @pytest.mark.parametrize("seed", (1, 2))
 def test_disk_05_arbitrary_bytes(server, seed, variants):
     """DISK-05 RESTORE of arbitrary bytes: a clean error and no key, or a valid room; never a crash, nothing leaks."""

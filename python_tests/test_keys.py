@@ -228,6 +228,15 @@ def test_keys_03_flush(client, flush):
             assert [event["type"] for event in events] == ["opened"] * 100 + ["removed"] * 100 + ["opened"]
 
 
+@pytest.mark.parametrize("flush", ("FLUSHALL", "FLUSHDB"))
+def test_keys_03_deleted_and_flushed_at_once(client, flush):
+    """KEYS-03 FLUSHALL with rooms in several databases: one deleted in the same transaction is not told of afterwards."""
+    client("LEASE.OPEN r u1 SESSION a")
+    client.transaction("DEL r", flush)
+    client.advance(10)
+    assert client.raw("DBSIZE") == 0
+
+
 def test_keys_04_expire_on_the_room_key(client):
     """KEYS-04 EXPIRE on the room key: without messages; one `closed`, then a new room of which no old session is part."""
     for number in range(5):

@@ -315,6 +315,33 @@ def test_repl_08_an_acknowledged_open_is_lost(server):
     assert a("LEASE.GET r b") is None
 
 
+def test_repl_08_moved_right_after_a_promotion(client):
+    """REPL-08 An acknowledged OPEN is lost: a room renamed before the new primary has looked at it has risen all the same."""
+    first = client("LEASE.OPEN r u1 SESSION a")
+    client.raw("REPLICAOF 127.0.0.1 1")
+    client.raw("REPLICAOF NO ONE")
+    client.raw("RENAME r r2")
+    client.server.aside |= {(0, b"r"), (0, b"r2")}
+    assert client("LEASE.OPEN r2 u2 SESSION b")["epoch"] > first["epoch"] + 1024
+
+
+def test_repl_08_restored_over_a_history_not_yet_written(server):
+    """REPL-08 An acknowledged OPEN is lost: what RESTORE REPLACE takes over is the same on all nodes, the next epoch above all of it."""
+    a, b = on(server), on(online_replica(server))
+    a("LEASE.OPEN other u SESSION o")
+    saved = a.raw("DUMP other")
+    for session in "abc":
+        a("LEASE.OPEN r u1 SESSION", session)
+    a.raw("DEBUG RELOAD")
+    told = a("LEASE.ROSTER r")["gen"]
+    a.raw("RESTORE", "r", 0, saved, "REPLACE")
+    server.aside |= {(0, b"r"), (0, b"other")}
+    b.server.in_step()
+    assert a.raw("DEBUG DIGEST") == b.raw("DEBUG DIGEST")
+    opened = a("LEASE.OPEN r u1 SESSION d")
+    assert opened["epoch"] > 3 + 1024 and opened["gen"] != told
+
+
 @pytest.mark.parametrize("grace, kept, shortened", (("-1", 30000, 4000), ("0", 2000, 2000), ("5000", 5000, 4000)))
 def test_repl_08_deadlines_of_a_new_primary(server, grace, kept, shortened):
     """REPL-08 An acknowledged OPEN is lost (section 7): a promotion gives each lease its grace, the shortened their span, UNTIL holds."""

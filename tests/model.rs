@@ -8,185 +8,17 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use redis_lease::core::policy::Setting;
 use redis_lease::core::time::Now;
 
 use support::cases;
 use support::command::{event_fields, head, Command, Fields, Open, Renew, Reply};
+use support::history::{history, Beat, Presented, Step, DEVICES, SESSIONS, USERS};
 use support::naive::Naive;
 use support::node::{load, Beginning, Node};
-
-const USERS: [&str; 3] = ["u1", "a", "a:b"];
-const DEVICES: [Option<&str>; 3] = [None, Some("b:c"), Some("c")];
-/// One kept as a UUID, one too long to be kept in place.
-const SESSIONS: [&str; 6] =
-    ["a", "b", "c", "d", "0f8fad5b-d9cb-469f-a165-70867728950e", "a session id of more than fifteen bytes"];
-const METAS: [&str; 3] = ["", "A", "a meta that is a little longer"];
-const STATES: [&str; 8] =
-    ["new", "connecting", "checking", "connected", "completed", "disconnected", "failed", "closed"];
-const TTLS: [u64; 6] = [0, 999, 1_000, 5_000, 30_000, 3_600_001];
-const SPANS: [u64; 5] = [0, 1, 700, 5_000, 90_000];
 
 /// The primary's clocks at the beginning, and how far the replica's monotonic clock is from the primary's.
 const START: Now = Now { mono: 1 << 40, unix: 1_894_006_800_000 };
 const REPLICA_APART: u64 = 123_456_789;
-
-#[derive(Clone, Debug)]
-enum Step {
-    Open {
-        user: usize,
-        device: usize,
-        session: Option<usize>,
-        until_in: Option<i64>,
-        token: bool,
-        rest: Open,
-    },
-    Renew(Beat, Renew),
-    MRenew(Vec<Beat>),
-    Leave(Beat, u64),
-    Kick {
-        user: Option<usize>,
-        device: Option<usize>,
-    },
-    Reap(u64),
-    Policy(Setting, Option<i64>),
-    Config(Setting, i64),
-    Reaper,
-    Pass(u64),
-    /// To the nth of the moments at which time does something, or a ms off.
-    PassTo(usize, i64),
-    Wall(i64),
-    Stream {
-        writable: bool,
-    },
-    /// The replica is synchronised in full.
-    Sync,
-    Reload {
-        down_ms: u64,
-        wall: i64,
-        grace_ms: Option<u64>,
-    },
-    Promote {
-        grace_ms: Option<u64>,
-    },
-    Restore,
-    Move,
-}
-
-/// Which session is meant, and how right the caller is about it.
-#[derive(Clone, Debug)]
-struct Beat {
-    session: usize,
-    epoch_off: i64,
-    seq_off: i64,
-    token: Presented,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Presented {
-    Right,
-    Wrong,
-    None,
-}
-
-fn pick<T: Clone + std::fmt::Debug + 'static>(from: impl Into<Vec<T>>) -> impl Strategy<Value = T> {
-    prop::sample::select(from.into())
-}
-
-fn rarely<T: std::fmt::Debug + 'static>(value: impl Strategy<Value = T> + 'static) -> impl Strategy<Value = Option<T>> {
-    prop::option::weighted(0.2, value)
-}
-
-fn meta() -> impl Strategy<Value = Option<String>> {
-    rarely(pick(METAS).prop_map(str::to_owned))
-}
-
-fn beat() -> impl Strategy<Value = Beat> {
-    let off = |wrong: i64| prop_oneof![8 => Just(0), 1 => Just(wrong), 1 => Just(-wrong)];
-    let seq_off = prop_oneof![6 => 1..3i64, 2 => Just(0), 1 => Just(-1), 1 => Just(i64::MAX)];
-    let token = prop_oneof![8 => Just(Presented::Right), 1 => Just(Presented::Wrong), 1 => Just(Presented::None)];
-    (any::<usize>(), off(1), seq_off, token).prop_map(|(session, epoch_off, seq_off, token)| Beat {
-        session,
-        epoch_off,
-        seq_off,
-        token,
-    })
-}
-
-fn open() -> impl Strategy<Value = Step> {
-    let until_in = rarely(prop_oneof![-1..2i64, 500..40_000i64]);
-    let rest = (rarely(pick(TTLS)), meta(), prop::bool::weighted(0.2));
-    let session = prop::option::weighted(0.9, any::<usize>());
-    (0..USERS.len(), 0..DEVICES.len(), session, until_in, prop::bool::weighted(0.2), rest).prop_map(
-        |(user, device, session, until_in, token, (ttl_ms, meta, nx))| {
-            let rest = Open { ttl_ms, meta, nx, ..Open::default() };
-            Step::Open { user, device, session, until_in, token, rest }
-        },
-    )
-}
-
-fn renew() -> impl Strategy<Value = Step> {
-    let state = prop::option::weighted(0.6, pick(STATES).prop_map(str::to_owned));
-    (beat(), state, meta(), rarely(pick(TTLS)), rarely(0..i64::MAX as u64)).prop_map(
-        |(beat, state, meta, ttl_ms, observed_at)| {
-            Step::Renew(beat, Renew { state, meta, ttl_ms, observed_at, ..Renew::default() })
-        },
-    )
-}
-
-/// The settings a room may have, with values that matter.
-fn policy() -> impl Strategy<Value = (Setting, i64)> {
-    let span = |setting: Setting| pick(SPANS).prop_map(move |ms| (setting, ms as i64));
-    prop_oneof![
-        pick([1_000, 5_000]).prop_map(|ms| (Setting::TtlMs, ms)),
-        span(Setting::DisconnectMs),
-        span(Setting::FailedMs),
-        span(Setting::TombstoneMs),
-        (0..2i64).prop_map(|yes| (Setting::RequireToken, yes)),
-        pick([0, 7, 1_000]).prop_map(|ms| (Setting::PrecisionMs, ms)),
-        (0..4i64).prop_map(|most| (Setting::MaxLeases, most)),
-        (0..2i64).prop_map(|yes| (Setting::LogRenewals, yes)),
-    ]
-}
-
-fn config() -> impl Strategy<Value = (Setting, i64)> {
-    let of_node = prop_oneof![
-        pick([1, 1_000, 2_000]).prop_map(|ms| (Setting::TtlMinMs, ms)),
-        pick([20_000, 3_600_000]).prop_map(|ms| (Setting::TtlMaxMs, ms)),
-        pick([0, 1_000, 3_600_000]).prop_map(|ms| (Setting::EmptyRoomMs, ms)),
-    ];
-    prop_oneof![1 => of_node, 1 => policy()]
-}
-
-fn grace() -> impl Strategy<Value = Option<u64>> {
-    prop::option::of(pick(SPANS))
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let wall = || pick([-3_600_000, -10, 10, 3_600_000]);
-    prop_oneof![
-        30 => open(),
-        25 => beat().prop_map(|beat| Step::Renew(beat, Renew::default())),
-        20 => renew(),
-        4 => prop::collection::vec(beat(), 1..4).prop_map(Step::MRenew),
-        10 => (beat(), prop_oneof![Just(0), pick(SPANS)]).prop_map(|(beat, linger)| Step::Leave(beat, linger)),
-        4 => (rarely(0..USERS.len()), rarely(0..DEVICES.len())).prop_map(|(user, device)| Step::Kick { user, device }),
-        5 => (1..4u64).prop_map(Step::Reap),
-        10 => Just(Step::Reaper),
-        8 => prop_oneof![0..3u64, 100..40_000u64].prop_map(Step::Pass),
-        20 => (0..3usize, -1..2i64).prop_map(|(nth, off)| Step::PassTo(nth, off)),
-        3 => wall().prop_map(Step::Wall),
-        6 => (policy(), prop::bool::weighted(0.7)).prop_map(|((s, v), own)| Step::Policy(s, own.then_some(v))),
-        3 => config().prop_map(|(setting, value)| Step::Config(setting, value)),
-        2 => prop::bool::weighted(0.3).prop_map(|broken| Step::Stream { writable: !broken }),
-        3 => Just(Step::Sync),
-        2 => (0..40_000u64, prop_oneof![Just(0), wall()], grace())
-            .prop_map(|(down_ms, wall, grace_ms)| Step::Reload { down_ms, wall, grace_ms }),
-        2 => grace().prop_map(|grace_ms| Step::Promote { grace_ms }),
-        1 => Just(Step::Restore),
-        1 => Just(Step::Move),
-    ]
-}
 
 struct Pair {
     core: Node,
@@ -447,21 +279,11 @@ fn set(rows: &[Fields]) -> BTreeSet<Row> {
     set
 }
 
-/// Shown a step a line.
-#[derive(Clone)]
-struct History(Vec<Step>);
-
-impl std::fmt::Debug for History {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        self.0.iter().try_for_each(|step| write!(f, "\n  {step:?}"))
-    }
-}
-
 proptest! {
     #![proptest_config(cases(150))]
 
     #[test]
-    fn agrees_with_the_naive_model(history in prop::collection::vec(step(), 1..160).prop_map(History)) {
+    fn agrees_with_the_naive_model(history in history()) {
         let mut pair = Pair::new();
         for step in &history.0 {
             pair.take(step);

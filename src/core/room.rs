@@ -117,6 +117,11 @@ impl Room {
         self.highest.max(self.floor())
     }
 
+    /// The same, as far as a write has carried it: equal on all nodes.
+    pub fn written_epoch(&self) -> u64 {
+        self.highest.max(self.floor)
+    }
+
     /// This room takes the place of one that gave epochs up to `epoch`.
     pub fn raise_highest(&mut self, epoch: u64) {
         self.highest = self.highest.max(epoch);

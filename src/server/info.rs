@@ -9,7 +9,8 @@ use redis_module::raw::RedisModuleInfoCtx;
 
 use super::api::{api, Ctx, OK};
 use super::entry::guard;
-use super::metrics::{self, Distribution, COUNTERS};
+use super::metrics::{COUNTERS, DISTRIBUTIONS};
+use super::tally::Distribution;
 use super::{gauges, rooms};
 use crate::core::lease::Reason;
 use crate::core::refusal::Refusal;
@@ -49,8 +50,8 @@ impl Section {
     }
 
     fn distribution(self, name: &str, of: &Distribution) {
-        self.field(&format!("{name}_p50"), of.quantile(0.5));
-        self.field(&format!("{name}_p99"), of.quantile(0.99));
+        self.field(&format!("{name}_p50"), of.percentile(50));
+        self.field(&format!("{name}_p99"), of.percentile(99));
         self.field(&format!("{name}_max"), of.max());
     }
 }
@@ -91,17 +92,16 @@ fn tell_counters(section: Section) {
 }
 
 fn tell_distributions(section: Section) {
-    metrics::with_distributions(|all| {
-        section.distribution("expiry_age_ms", &all.expiry_age_ms);
-        for (reason, delay) in Reason::ALL.iter().zip(&all.reconnect_ms) {
-            // Its successor's OPEN ends a superseded lease: that holder was never away.
-            if *reason != Reason::Superseded {
-                section.distribution(&format!("reconnect_{}_ms", reason.word()), delay);
-            }
+    let all = &DISTRIBUTIONS;
+    section.distribution("expiry_age_ms", &all.expiry_age_ms);
+    for (reason, delay) in Reason::ALL.iter().zip(&all.reconnect_ms) {
+        // Its successor's OPEN ends a superseded lease: that holder was never away.
+        if *reason != Reason::Superseded {
+            section.distribution(&format!("reconnect_{}_ms", reason.word()), delay);
         }
-        section.distribution("heartbeat_gap_ms", &all.heartbeat_gap_ms);
-        section.distribution("client_skew_behind_ms", &all.skew_behind_ms);
-        section.distribution("client_skew_ahead_ms", &all.skew_ahead_ms);
-        section.distribution("slice_us", &all.slice_us);
-    });
+    }
+    section.distribution("heartbeat_gap_ms", &all.heartbeat_gap_ms);
+    section.distribution("client_skew_behind_ms", &all.skew_behind_ms);
+    section.distribution("client_skew_ahead_ms", &all.skew_ahead_ms);
+    section.distribution("slice_us", &all.slice_us);
 }

@@ -39,6 +39,8 @@ struct Closure {
 struct Unlinked {
     db: i32,
     name: Vec<u8>,
+    /// As all nodes know it, and as only this one may.
+    written_epoch: u64,
     highest_epoch: u64,
 }
 
@@ -80,7 +82,12 @@ pub fn unlinked(db: i32, name: &[u8], value: &mut RoomValue) {
     }
     value.indexed = u64::MAX;
     deadlines::settle(db, name, None);
-    LAST_UNLINKED.set(Some(Unlinked { db, name: name.to_vec(), highest_epoch: value.room.highest_epoch() }));
+    LAST_UNLINKED.set(Some(Unlinked {
+        db,
+        name: name.to_vec(),
+        written_epoch: value.room.written_epoch(),
+        highest_epoch: value.room.highest_epoch(),
+    }));
     let ctx = Ctx::detached();
     if QUIET.get() || !role::may_decide(ctx) {
         return;
@@ -216,7 +223,8 @@ fn forget_closure(db: i32, name: &[u8]) {
 fn restored(ctx: Ctx, name: Str<'_>) {
     let before = LAST_UNLINKED.take().filter(|u| u.db == ctx.db() && u.name == name.bytes());
     if let (Some(before), Kind::Value(value)) = (before, Key::write(ctx, name).kind(&ROOM)) {
-        value.room.raise_highest(before.highest_epoch);
+        value.room.raise_highest(before.written_epoch);
+        value.outranked = before.highest_epoch;
     }
     place(ctx, name, None);
 }
@@ -226,7 +234,8 @@ fn place(ctx: Ctx, name: Str<'_>, standing: Option<Standing>) {
     let bound = {
         let mut key = Key::write(ctx, name);
         let Kind::Value(value) = key.kind(&ROOM) else { return };
-        if let Some(standing) = standing.filter(|_| matches!(value.standing, Standing::Since(_))) {
+        // One of an earlier era, or just loaded, begins anew for that reason, which takes more care.
+        if let Some(standing) = standing.filter(|_| value.standing == rooms::standing_now()) {
             value.standing = standing;
         }
         if matches!(value.standing, Standing::Loaded | Standing::Restored) && !value.counted {
@@ -248,9 +257,16 @@ pub fn flushed(db: i32) {
     gauges::flushed(db);
     deadlines::flushed(db);
     LAST_UNLINKED.take();
+    CLOSURES.with_borrow_mut(|all| all.retain(|c| db.is_some_and(|db| db != c.db)));
 }
 
 pub fn swapped(a: i32, b: i32) {
     gauges::swapped(a, b);
     deadlines::swapped(a, b);
+    LAST_UNLINKED.take();
+    CLOSURES.with_borrow_mut(|all| {
+        for closure in all.iter_mut().filter(|c| c.db == a || c.db == b) {
+            closure.db = if closure.db == a { b } else { a };
+        }
+    });
 }

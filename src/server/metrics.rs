@@ -3,36 +3,15 @@
 //!
 //! Only what this node decided counts: a replica that applies its primary's effects counts nothing.
 
-use std::cell::RefCell;
-use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-
+use super::tally::{Counter, Distribution};
 use crate::core::absence::Absence;
 use crate::core::effect::{Effect, Renewed};
 use crate::core::lease::Reason;
 use crate::core::plan::Plan;
 use crate::core::refusal::Refusal;
 use crate::core::room::Env;
-
-/// Only the main thread counts, so loading and storing is enough: no locked instruction on the hot path.
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    const fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
-    fn add(&self, n: u64) {
-        self.0.store(self.get().wrapping_add(n), Ordering::Relaxed);
-    }
-
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 pub struct Counters {
     pub opened: Counter,
@@ -60,40 +39,6 @@ pub static COUNTERS: Counters = Counters {
     rejected: [const { Counter::new() }; Refusal::KINDS.len()],
 };
 
-/// Values above this, 49 days as ms, share the last bucket; the maximum is exact whatever it is.
-const HIGHEST: u64 = 1 << 32;
-/// Quantiles are within one per cent of a value that was measured.
-const DIGITS: u8 = 2;
-
-pub struct Distribution {
-    histogram: Histogram<u64>,
-    max: u64,
-}
-
-impl Default for Distribution {
-    fn default() -> Self {
-        let histogram = Histogram::new_with_bounds(1, HIGHEST, DIGITS).expect("the bounds are constants");
-        Self { histogram, max: 0 }
-    }
-}
-
-impl Distribution {
-    fn record(&mut self, value: u64) {
-        self.histogram.saturating_record(value);
-        self.max = self.max.max(value);
-    }
-
-    /// 0 while nothing has been measured.
-    pub fn quantile(&self, quantile: f64) -> u64 {
-        self.histogram.value_at_quantile(quantile).min(self.max)
-    }
-
-    pub fn max(&self) -> u64 {
-        self.max
-    }
-}
-
-#[derive(Default)]
 pub struct Distributions {
     /// How late leases that time ended were removed.
     pub expiry_age_ms: Distribution,
@@ -108,19 +53,14 @@ pub struct Distributions {
     pub reconnect_ms: [Distribution; Reason::ALL.len()],
 }
 
-thread_local! {
-    /// Never dropped: a destructor would keep the library from being unloaded.
-    static DISTRIBUTIONS: RefCell<ManuallyDrop<Distributions>> = RefCell::default();
-}
-
-/// Lends the distributions to `look`, which must not measure anything.
-pub fn with_distributions<T>(look: impl FnOnce(&Distributions) -> T) -> T {
-    DISTRIBUTIONS.with_borrow(|all| look(all))
-}
-
-fn measure(record: impl FnOnce(&mut Distributions)) {
-    DISTRIBUTIONS.with_borrow_mut(|all| record(all));
-}
+pub static DISTRIBUTIONS: Distributions = Distributions {
+    expiry_age_ms: Distribution::new(),
+    heartbeat_gap_ms: Distribution::new(),
+    skew_behind_ms: Distribution::new(),
+    skew_ahead_ms: Distribution::new(),
+    slice_us: Distribution::new(),
+    reconnect_ms: [const { Distribution::new() }; Reason::ALL.len()],
+};
 
 /// A write has been carried out.
 pub fn committed(plan: &Plan, env: &Env) {
@@ -138,7 +78,7 @@ pub fn committed(plan: &Plan, env: &Env) {
         }
     }
     for age_ms in plan.expiry_ages(env.now) {
-        measure(|all| all.expiry_age_ms.record(age_ms));
+        DISTRIBUTIONS.expiry_age_ms.record(age_ms);
     }
 }
 
@@ -150,23 +90,21 @@ pub fn renewed(heartbeat: &Renewed) {
 
 /// An accepted heartbeat came so many ms after the one before.
 pub fn heartbeat_gap(gap_ms: u64) {
-    measure(|all| all.heartbeat_gap_ms.record(gap_ms));
+    DISTRIBUTIONS.heartbeat_gap_ms.record(gap_ms);
 }
 
 fn skew(observed_at: Option<u64>, at: u64) {
     let Some(observed_at) = observed_at else { return };
-    measure(|all| {
-        if observed_at > at {
-            all.skew_ahead_ms.record(observed_at - at);
-        } else {
-            all.skew_behind_ms.record(at - observed_at);
-        }
-    });
+    if observed_at > at {
+        DISTRIBUTIONS.skew_ahead_ms.record(observed_at - at);
+    } else {
+        DISTRIBUTIONS.skew_behind_ms.record(at - observed_at);
+    }
 }
 
 /// A holder that had been away has opened a session.
 pub fn reconnected(absence: Absence) {
-    measure(|all| all.reconnect_ms[place(absence.reason)].record(absence.ms));
+    DISTRIBUTIONS.reconnect_ms[place(absence.reason)].record(absence.ms);
     if absence.is_false_offline() {
         COUNTERS.false_offline.add(1);
     }
@@ -195,26 +133,9 @@ pub fn events_lost(lost: u64) {
 /// The reaper's timer has worked for so long.
 pub fn slice(took: Duration) {
     COUNTERS.reap_slices.add(1);
-    measure(|all| all.slice_us.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX)));
+    DISTRIBUTIONS.slice_us.record(took.as_micros() as u64);
 }
 
 pub fn pause_honoured() {
     COUNTERS.pauses_honoured.add(1);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_distribution_is_close_and_its_maximum_exact() {
-        let mut distribution = Distribution::default();
-        assert_eq!((distribution.quantile(0.99), distribution.max()), (0, 0));
-        (0..=10_000).for_each(|value| distribution.record(value));
-        assert!((5_000..=5_050).contains(&distribution.quantile(0.5)));
-        assert!((9_900..=9_999).contains(&distribution.quantile(0.99)));
-        assert_eq!(distribution.quantile(1.0), 10_000);
-        distribution.record(u64::MAX);
-        assert_eq!(distribution.max(), u64::MAX);
-    }
 }

@@ -25,4 +25,5 @@ pub mod rooms;
 pub mod settings;
 pub mod streams;
 pub mod strings;
+pub mod tally;
 pub mod unit;

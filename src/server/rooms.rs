@@ -47,12 +47,14 @@ pub struct RoomValue {
     pub indexed: u64,
     /// Whether the gauges of this database include it.
     pub counted: bool,
+    /// An epoch that the room it was restored over may have given, known to this node only.
+    pub outranked: u64,
 }
 
 impl RoomValue {
     pub fn new(room: Room, standing: Standing) -> Self {
         keyspace::listen();
-        Self { room, standing, indexed: u64::MAX, counted: false }
+        Self { room, standing, indexed: u64::MAX, counted: false, outranked: 0 }
     }
 }
 
@@ -157,7 +159,7 @@ fn begin(value: &mut RoomValue, reason: Beginning, last_event: Option<u64>, env:
     };
     let floor = match lost_epochs {
         0 => 0,
-        lost => room.highest_epoch().saturating_add(lost).min(MAX),
+        lost => room.highest_epoch().max(value.outranked).saturating_add(lost).min(MAX),
     };
     let recovery = match reason {
         Beginning::Era(era) => Some(Recovery {

@@ -5,6 +5,8 @@ pub mod chance;
 pub mod client;
 pub mod command;
 pub mod digest;
+pub mod exercise;
+pub mod history;
 pub mod invariants;
 pub mod naive;
 pub mod node;

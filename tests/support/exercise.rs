@@ -1,0 +1,105 @@
+//! A room of doubtful origin is put to use.
+
+use std::collections::BTreeSet;
+
+use redis_lease::core::codec;
+use redis_lease::core::policy::Settings;
+use redis_lease::core::refusal::{Limit, Refusal};
+use redis_lease::core::room::{Env, Room};
+use redis_lease::core::time::{Now, MAX};
+
+use super::command::{field, Command, Fields, Open, Renew};
+use super::digest;
+use super::node::{load, Node, Sent};
+
+/// For a session id that no history has.
+const NEVER_DRAWN: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// Every command and read, then all of time. Nothing panics, all comes to an end, and whatever is sent to replicas
+/// or saved can be read there.
+pub fn exercise(room: Room, now: Now) -> Node {
+    let mut node = Node::new(9, now);
+    node.room = Some(room);
+    let leases = node.everyone();
+    for (i, lease) in leases.iter().enumerate() {
+        let of = |name| field(lease, name).unwrap_or_default().to_owned();
+        let (session, epoch, seq) = (of("session"), of("epoch").parse().unwrap_or(0), of("seq").parse().unwrap_or(0));
+        let renew = Renew { session: session.clone(), epoch, seq: (seq + 1).min(MAX), ..Renew::default() };
+        let opened = Open { user: of("user"), device: Some(of("device")), random: [i as u8; 16], ..Open::default() };
+        let failed = Renew { state: Some("failed".to_owned()), seq: (seq + 2).min(MAX), ..renew.clone() };
+        for command in [
+            Command::Get(session.clone()),
+            Command::Renew(renew.clone()),
+            Command::MRenew(vec![renew.clone(), failed.clone()]),
+            Command::Renew(failed),
+            Command::Open(Open { session: Some(session.clone()), ..opened.clone() }),
+            Command::Open(opened),
+            Command::Leave { session, epoch, linger_ms: 5, token: None },
+            Command::Count,
+        ] {
+            let _ = node.run(&command);
+        }
+    }
+    let newcomer = Open { user: "a newcomer".to_owned(), random: [0xee; 16], ..Open::default() };
+    for command in [Command::Open(newcomer), Command::Kick { user: None, device: Some("phone".to_owned()) }] {
+        let _ = node.run(&command);
+    }
+    run_out(&mut node);
+    for sent in node.sent.drain(..) {
+        if let Sent::Unit { effects, .. } = sent {
+            codec::decode(&effects, now).expect("what a node sends, a replica can read");
+        }
+    }
+    node
+}
+
+/// To the end of time.
+fn run_out(node: &mut Node) {
+    node.now = Now { mono: MAX, unix: MAX };
+    let settings = Settings::default();
+    let env = Env { now: node.now, settings: &settings };
+    let room = node.room.as_mut().expect("a room");
+    let most = room.gauges().leases;
+    for _ in 0..=most {
+        let Some(plan) = room.decide_expiry(&env) else { break };
+        plan.effects.iter().for_each(|effect| room.apply(effect));
+    }
+    assert_eq!(room.gauges().leases, 0, "a lease never ends");
+    let most = room.gauges().tombstones;
+    for _ in 0..=most {
+        let Some(plan) = room.decide_forgetting(1, &env) else { break };
+        plan.effects.iter().for_each(|effect| room.apply(effect));
+    }
+    assert_eq!(room.gauges().tombstones, 0, "a tombstone is never forgotten");
+    assert_eq!(room.gauges().users, 0);
+    node.save().map(|parts| load(&parts, node.now).expect("a room that was saved"));
+}
+
+/// What a snapshot yields keeps the rules: a holder has one lease, and its next one takes that one's place.
+pub fn assert_valid(room: &Room, now: Now) {
+    let mut node = Node::new(9, now);
+    node.room = Some(room.clone());
+    let parts = node.save().expect("a room");
+    let again = load(&parts, now).expect("a room that was saved");
+    assert_eq!(digest::of(&again), digest::of(room));
+    // The tests' commands are text: ids that a flipped bit has made something else are left aside.
+    let is_text = |lease: &Fields| !lease.iter().any(|(_, value)| value.contains(char::REPLACEMENT_CHARACTER));
+    let is_live = |lease: &Fields| field(lease, "state") != Some("ended");
+    let live: Vec<_> = node.everyone().into_iter().filter(|lease| is_text(lease) && is_live(lease)).collect();
+    let holder = |lease: &Fields| (field(lease, "user").map(str::to_owned), field(lease, "device").map(str::to_owned));
+    assert_eq!(live.iter().map(holder).collect::<BTreeSet<_>>().len(), live.len(), "two leases of one holder");
+    for lease in &live {
+        let (user, device) = holder(lease);
+        let open = Open { user: user.unwrap_or_default(), device, random: NEVER_DRAWN, ..Open::default() };
+        let mut node = Node::new(9, now);
+        node.room = Some(room.clone());
+        let before = room.gauges().leases;
+        match node.run(&Command::Open(open)) {
+            Ok(reply) => {
+                assert_eq!(reply.field("replaced"), field(lease, "session"));
+                assert_eq!(node.room.map(|room| room.gauges().leases), Some(before));
+            }
+            Err(refusal) => assert_eq!(refusal, Refusal::Limit(Limit::Exhausted)),
+        }
+    }
+}
