@@ -316,7 +316,8 @@ def test_beat_08_a_throttled_tab_wakes_with_a_burst(client):
 
 @pytest.mark.server(clock=None, lease={"events-maxlen": 0})
 @pytest.mark.ways("plain-resp3", "multi-resp2", "eval-resp3")
-@pytest.mark.parametrize("size, slice_us", ((2000, 1), pytest.param(50000, 50, marks=pytest.mark.load)))
+@pytest.mark.parametrize("size, slice_us", (
+    (2000, 1), pytest.param(50000, 50, marks=(pytest.mark.load, pytest.mark.no_restart("the smaller run has them")))))
 def test_beat_09_changes_between_two_slices(client, size, slice_us):
     """BEAT-09 Changes between two reaper slices."""
     client("CONFIG", "SET", "lease.reap-slice-us", slice_us)

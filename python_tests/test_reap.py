@@ -9,9 +9,10 @@ import pytest
 import redis
 
 from crowd import fill
-from harness import Connection, wait_until
+from harness import Client, Connection, Way, wait_until
 
 MILLION = 1000000
+PLAIN = Way("plain", 3)
 THREE_WAYS = pytest.mark.ways("plain-resp3", "multi-resp2", "eval-resp3")
 ONE_WAY = pytest.mark.ways("plain-resp3")
 
@@ -54,7 +55,10 @@ class Machine(threading.Thread):
     def lag(self):
         self.ended.set()
         self.join()
-        return p99(self.late)
+        lag = p99(self.late)
+        if lag > 10:
+            pytest.skip(f"this machine wakes others {lag:.0f} ms late: too busy to measure on")
+        return lag
 
 
 @pytest.mark.server(clock=None)
@@ -184,8 +188,8 @@ def test_reap_04_a_huge_room_starves_nobody(client, size, small_rooms):
     assert p99(waited) <= 5 + machine_lag
     told = client.server.lease_info()
     assert told["reap_backlog"] == 0
-    assert told["slice_us_p50"] <= 600  # 500 and one removal
-    assert told["slice_us_p99"] <= 600 + 1000 * machine_lag
+    assert told["slice_us_p50"] <= 550  # 500 and one removal
+    assert told["slice_us_p99"] <= 550 + 1000 * machine_lag
 
 
 # -------------------------------------------------------------------- REAP-05
@@ -226,16 +230,14 @@ def a_million_leases(server, rooms):
     assert server.lease_info()["active_leases"] == MILLION
 
 
-def each_ends_once(server, rooms):
+def each_ends_once(client, rooms):
     """Left silent, the million expires, one event a lease."""
-    before = event_numbers(server, rooms)
-    wait_until(lambda: removed(server), 120, "all leases have expired")
-    assert server.lease_info()["ended_expired"] == MILLION
-    assert event_numbers(server, rooms) == [number + MILLION // rooms for number in before]
-
-
-def event_numbers(server, rooms):
-    return [server.call(f"LEASE.ROSTER r{number} COUNT 1")[b"event_n"] for number in range(rooms)]
+    names = [f"r{number}" for number in range(rooms)]
+    before = [client("LEASE.ROSTER", name, "COUNT", 1)["event_n"] for name in names]
+    for name, event_n in zip(names, before):  # neither COUNT nor INFO: they look at all that is due
+        wait_until(lambda: client.events(name, newest=1)[0]["n"] >= event_n + MILLION // rooms, 120, "all leases have expired")
+    assert client.server.lease_info()["ended_expired"] == MILLION
+    assert [client("LEASE.ROSTER", name, "COUNT", 1)["event_n"] for name in names] == [event_n + MILLION // rooms for event_n in before]
 
 
 million = pytest.mark.server(clock=None, lease={"tombstone-ms": 0, "events-maxlen": 100})
@@ -254,7 +256,7 @@ def test_reap_05_promotion_with_a_million_leases(server, rooms):
     replica.call("REPLICAOF NO ONE")
     time.sleep(2)  # the promotion's work has no end that shows: what is to be seen is that nobody waits for it
     assert stalls.end() <= 100
-    each_ends_once(replica, rooms)
+    each_ends_once(Client(replica, PLAIN), rooms)
 
 
 @pytest.mark.load
@@ -269,7 +271,7 @@ def test_reap_05_restart_with_a_million_leases(server, rooms):
     server.start()
     time.sleep(2)
     assert stalls.end() <= 100
-    each_ends_once(server, rooms)
+    each_ends_once(Client(server, PLAIN), rooms)
 
 
 # -------------------------------------------------------------------- REAP-06

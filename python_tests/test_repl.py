@@ -367,7 +367,7 @@ def test_repl_08_deadlines_of_a_new_primary(server, grace, kept, shortened):
     aftermath.check(b.server, restart=False)
 
 
-@pytest.mark.server(redis={"repl-diskless-sync": "yes"})
+@pytest.mark.server(lease={"events-maxlen": 0}, redis={"repl-diskless-sync": "yes"})
 @pytest.mark.parametrize("leases", (2000, pytest.param(100000, marks=pytest.mark.load)))
 def test_repl_09_diskless_load(server, leases):
     """REPL-09 Diskless load into a side database: an aborted sync leaves leases and index as they were, a whole one brings all."""
@@ -377,7 +377,7 @@ def test_repl_09_diskless_load(server, leases):
     replica = online_replica(server, redis={"repl-diskless-load": "swapdb"})
     reader = on(replica)
     before = reader("LEASE.COUNT r1")
-    assert before == [leases // 10, leases // 10]
+    assert before == [leases // 10, 7]
     digest = replica.call("DEBUG DIGEST")
 
     server.call("CONFIG SET rdb-key-save-delay 3000")  # µs a key: the transfer takes a second
@@ -427,4 +427,4 @@ def test_repl_09_an_aborted_sync_and_then_promotion(server):
 
 
 def fill(client, leases):
-    client.pipeline(*(f"LEASE.OPEN r{number % 10} u{number} SESSION s{number}" for number in range(leases)))
+    client.pipeline(*(f"LEASE.OPEN r{number % 10} u{number % 70} DEVICE {number} SESSION s{number}" for number in range(leases)))

@@ -21,6 +21,7 @@ use super::{deadlines, gauges, log, metrics, role, settings, streams, unit};
 use crate::core::effect::Gen;
 use crate::core::event::{Body, Event};
 use crate::core::plan::Plan;
+use crate::core::room::Env;
 
 /// Notifications that may bring a room or take one away.
 const CLASSES: c_int = (raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_LOADED) as c_int;
@@ -156,11 +157,16 @@ pub fn close_before(ctx: Ctx, name: &[u8]) {
     }
 }
 
-/// Writes `closed`. A new room of that name has the event counter by now; without one the old room's goes on.
+/// Writes `closed`, with the old room's next number. A room of that name that has begun meanwhile has the counter, and
+/// so does one that arrived if the stream is ahead already.
 fn close(ctx: Ctx, closure: Closure) {
     let env = rooms::env();
     let owned = OwnedStr::new(&closure.name);
     let name = owned.lend();
+    let begun = matches!(Key::read(ctx, name).kind(&ROOM), Kind::Value(v) if v.standing == rooms::standing_now());
+    if !begun && close_by_itself(ctx, &closure, name, &env) {
+        return;
+    }
     let successor = {
         let mut key = Key::write(ctx, name);
         match rooms::find(ctx, &mut key, name, &env) {
@@ -168,10 +174,18 @@ fn close(ctx: Ctx, closure: Closure) {
             _ => None,
         }
     };
-    if let Some(plan) = successor {
-        let _ = unit::commit(ctx, name, plan, None, &env);
-        return;
+    match successor {
+        Some(plan) => drop(unit::commit(ctx, name, plan, None, &env)),
+        // No room is left to count it.
+        None => {
+            metrics::events_lost(1);
+            ctx.notify(c"lease.closed", name);
+        }
     }
+}
+
+/// Whether the stream took it.
+fn close_by_itself(ctx: Ctx, closure: &Closure, name: Str<'_>, env: &Env) -> bool {
     let event = Event {
         n: closure.event_n.saturating_add(1),
         gen: closure.gen,
@@ -180,11 +194,11 @@ fn close(ctx: Ctx, closure: Closure) {
         subject: None,
         body: Body::Closed { active: closure.active },
     };
-    if streams::add(ctx, &closure.name, &event, closure.events_maxlen, env.settings).is_err() {
-        // There is no room left to count the loss.
-        metrics::events_lost(1);
+    let written = streams::add(ctx, &closure.name, &event, closure.events_maxlen, env.settings).is_ok();
+    if written {
+        ctx.notify(c"lease.closed", name);
     }
-    ctx.notify(c"lease.closed", name);
+    written
 }
 
 /// A keyspace notification. Other classes than [`CLASSES`] do not come here.
