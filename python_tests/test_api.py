@@ -19,11 +19,12 @@ EV = "{r}:events"
 CALLS = {
     "open": "LEASE.OPEN # u1 SESSION a", "renew": "LEASE.RENEW # a 1 1 STATE failed META x", "mrenew": "LEASE.MRENEW # a 1 2", "get": "LEASE.GET # a",
     "roster": "LEASE.ROSTER # ENDED", "count": "LEASE.COUNT #", "inspect": "LEASE.INSPECT #", "policy": "LEASE.POLICY #",
-    "setpolicy": "LEASE.SETPOLICY # ttl-ms 5000", "leave": "LEASE.LEAVE # a 1", "kick": "LEASE.KICK # USER u1", "reap": "LEASE.REAP #"}
+    "setpolicy": "LEASE.SETPOLICY # ttl-ms 5000", "leave": "LEASE.LEAVE # a 1", "kick": "LEASE.KICK # USER u1", "reap": "LEASE.REAP #",
+    "grant": "LEASE.GRANT # u1 WRITE", "grants": "LEASE.GRANTS #", "revoke": "LEASE.REVOKE # u2"}
 ROOMLESS = {"clock": "LEASE.CLOCK GET", "help": "LEASE.HELP"}
-READS = {"get", "roster", "count", "inspect", "policy"}
-DENYOOM = {"open", "setpolicy"}
-DANGEROUS = {"setpolicy", "kick", "clock"}
+READS = {"get", "roster", "count", "inspect", "policy", "grants"}
+DENYOOM = {"open", "setpolicy", "grant"}
+DANGEROUS = {"setpolicy", "kick", "clock", "grant", "revoke"}
 
 
 def on(server, way=PLAIN):
@@ -252,7 +253,8 @@ def test_api_05_out_of_memory(client):
     client("LEASE.RENEW r a 1 1")
     client.raw("CONFIG SET maxmemory 1")
     with client.nothing_changes():
-        for command in ("OPEN r new SESSION new", "OPEN new new", "OPEN r ua SESSION again", "SETPOLICY r ttl-ms 5000", "RENEW r a 1 2 META x",
+        for command in ("OPEN r new SESSION new", "OPEN new new", "OPEN r ua SESSION again", "SETPOLICY r ttl-ms 5000", "GRANT r ua READ", "GRANT new ua READ",
+                        "RENEW r a 1 2 META x",
                         "RENEW r a 1 2 STATE failed META x"):
             assert client.refusal("LEASE." + command) == "OOM", command
         with pytest.raises(Refused, match="OOM"):
@@ -262,16 +264,18 @@ def test_api_05_out_of_memory(client):
     assert client("LEASE.MRENEW r a 1 3") == [[b"renewed", 30000]]
     assert client("LEASE.LEAVE r c 1") == b"left"
     assert client("LEASE.KICK r USER ud") == 1
+    assert client("LEASE.REVOKE r ud") == [b"ok", 0]
     assert client("LEASE.RENEW r e 1 1 STATE disconnected")[0] == b"shortened"
     assert client.raw("EVAL", "redis.call('LEASE.CLOCK', 'ADVANCE', 10000) return redis.call('LEASE.REAP', 'r')", 0) == 1
     client.advance(20000)
     assert client.history("r")[5:] == [
-        ("state", b"b", 1), ("removed", b"c", 1, "left"), ("removed", b"d", 1, "kicked"), ("state", b"e", 1), ("removed", b"e", 1, "expired"),
+        ("state", b"b", 1), ("removed", b"c", 1, "left"), ("removed", b"d", 1, "kicked"), ("grant-revoked",), ("state", b"e", 1), ("removed", b"e", 1, "expired"),
         ("removed", b"a", 1, "expired")]
     client.raw("CONFIG SET maxmemory 0")
     assert client("LEASE.OPEN r new SESSION new")["epoch"] == 1
     assert client("LEASE.RENEW r b 1 2 META x")[0] == b"renewed"
     assert client("LEASE.SETPOLICY r ttl-ms 5000") == b"OK"
+    assert client("LEASE.GRANT r ud READ") == b"ok"
 
 
 # -------------------------------------------------------------------- ACL
@@ -292,7 +296,7 @@ def test_api_06_keys(server):
     for name in CALLS:
         assert client.raw("ACL", "DRYRUN", "someone", *call(name, "room:1")) == b"OK"
         narrow(*call(name, "room:1"))
-    assert [event["type"] for event in client.events("room:1")] == ["opened", "state", "updated", "removed"]
+    assert [event["type"] for event in client.events("room:1")] == ["opened", "state", "updated", "removed", "granted", "grant-revoked"]
 
     rooms = [b"room:1", b"room:2"]
     for odd in ("room:1}{room:2", "room:1{room:2}", "room:1}x", "room:1{", "room:1{}", "room:1:events:x", "room:1\x00room:2", "room:1 room:2"):
@@ -314,7 +318,7 @@ def test_api_06_reading(server):
 
 
 def test_api_06_dangerous(server):
-    """API-06 ACL: SETPOLICY, KICK and CLOCK are @dangerous, the others are not; all are in @lease where that can be."""
+    """API-06 ACL: SETPOLICY, GRANT, REVOKE, KICK and CLOCK are @dangerous, the others are not; all are in @lease where that can be."""
     client = on(server)
     if server.info("server")["redis_version"].startswith("7.0."):
         pytest.skip("Redis 7.0 lets a module choose no ACL categories")
@@ -376,7 +380,7 @@ def test_api_09_cluster_client(start):
         for room in ("r", "x{t}y"):
             for name in CALLS:
                 cluster.execute_command(*call(name, room))
-            assert [event["type"] for event in on(server).events(room)] == ["opened", "state", "updated", "removed"]
+            assert [event["type"] for event in on(server).events(room)] == ["opened", "state", "updated", "removed", "granted", "grant-revoked"]
     finally:
         cluster.close()
 
@@ -398,6 +402,7 @@ OPENED = {"session": BYTES, "epoch": INT, "user_leases": INT, "ttl_ms": INT, "he
 LEASE = {"session": BYTES, "user": BYTES, "device": BYTES, "epoch": INT, "seq": INT, "state": BYTES, "reason": NIL, "signal": NIL, "ttl_ms": INT,
          "left_ms": INT, "expires_at": INT, "opened_at": INT, "heartbeat_at": INT, "observed_at": NIL, "ended_at": NIL, "replaced_by": NIL, "meta": NIL}
 ROSTER = {"cursor": INT, "now": INT, "gen": BYTES, "event_n": INT, "leases": []}
+GRANT = {"user": BYTES, "level": BYTES, "until": INT, "version": INT, "token": INT, "revoked": INT, "devices": []}
 
 
 def flat(fields):
@@ -428,6 +433,9 @@ def test_api_10_shapes(server):
     assert shapes("LEASE.GET one a") == either(full)
     assert shapes("LEASE.ROSTER one") == (flat(ROSTER)[:-1] + [[flat(full)] * 2], ROSTER | {"leases": [full] * 2})
     assert both[0]("LEASE.OPEN one u SESSION c")[17] == both[1]("LEASE.OPEN one u SESSION c")[b"replaced"] == b"a"
+    assert shapes("LEASE.GRANTS one") == either({"cursor": INT, "grants": []})
+    both[0]("LEASE.GRANT one u READ UNTIL 9000000000000 VERSION 1")
+    assert shapes("LEASE.GRANTS one") == (flat({"cursor": INT, "grants": []})[:-1] + [[flat(GRANT)]], {"cursor": INT, "grants": [GRANT]})
     ended = full | {"reason": BYTES, "ended_at": INT, "replaced_by": INT}
     assert shapes("LEASE.GET one a") == either(ended)
     assert shapes("LEASE.INSPECT one") == shapes("LEASE.INSPECT one SESSION a") == (BYTES, BYTES)
@@ -457,6 +465,7 @@ def test_api_10_no_room(client):
         assert client("LEASE.ROSTER r") == {"cursor": 0, "now": 0, "gen": None, "event_n": 0, "leases": []}
         policy = client("LEASE.POLICY r")
         assert [b"ttl-ms", 30000, 0] in policy and all(own == 0 for _, _, own in policy)
+        assert client("LEASE.GRANTS r") == {"cursor": 0, "grants": []}
         assert client("LEASE.KICK r USER u") == client("LEASE.REAP r") == 0
         assert client("LEASE.LEAVE r a 1") == client("LEASE.LEAVE r a 1 LINGER 5") == b"gone"
         assert client("LEASE.RENEW r a 1 1 STATE closed") == [b"gone", 0, 0]
@@ -483,13 +492,18 @@ def test_api_11_the_client_resends(client):
         (["LEASE.RENEW", "r", "a", "1", "1", "STATE", "failed", "META", "y"], lambda reply: reply[0] == b"duplicate"),
         (["LEASE.MRENEW", "r", "a", "1", "2"], lambda reply: reply == [[b"duplicate", 30000]]),
         (["LEASE.LEAVE", "r", "a", "1"], lambda reply: reply == b"gone"),
-        (["LEASE.KICK", "r", "USER", "u1"], lambda reply: reply == 0))
+        (["LEASE.KICK", "r", "USER", "u1"], lambda reply: reply == 0),
+        (["LEASE.GRANT", "r", "u2", "READ", "TOKEN", "s3cret"], lambda reply: reply == b"ok"),
+        (["LEASE.REVOKE", "r", "u2"], lambda reply: reply == [b"ok", 0]),
+        (["LEASE.GRANT", "r", "u3", "READ", "VERSION", "5"], lambda reply: reply == b"stale"),
+        (["LEASE.REVOKE", "r", "u3", "VERSION", "6"], lambda reply: reply == [b"stale", 0]))
     for command, right in steps:
         cut_off(client.server, *command)
         with client.nothing_changes():
             reply = resent(*command)
         assert right(reply), f"{command}: {reply}"
-    assert client.history("r") == [("opened", b"a", 1), ("state", b"a", 1), ("updated", b"a", 1), ("removed", b"a", 1, "left")]
+    assert client.history("r") == [("opened", b"a", 1), ("state", b"a", 1), ("updated", b"a", 1), ("removed", b"a", 1, "left"),
+                                   ("granted",), ("grant-revoked",), ("granted",), ("grant-revoked",)]
 
 
 def test_api_11_resent_a_minute_later(client):

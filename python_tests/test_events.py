@@ -51,6 +51,10 @@ def test_log_13_an_entry_has_what_applies(client):
     client("LEASE.OPEN r u1 DEVICE d SESSION c")
     assert client("LEASE.KICK r USER u1") == 1
     assert fields(client) == [left | {"session": b"c", "epoch": 3, "at": 2700, "reason": "kicked"}]
+    client("LEASE.GRANT r u1 READ UNTIL 9000")
+    assert fields(client) == [{"type": "granted", "user": b"u1", "at": 2700, "level": "READ", "until": 9000}]
+    client("LEASE.REVOKE r u1 DEVICE d")
+    assert fields(client) == [{"type": "grant-revoked", "user": b"u1", "device": b"d", "at": 2700}]
 
 
 def test_log_13_renewals_are_told_on_demand(client):
@@ -91,7 +95,9 @@ def test_log_13_one_notification_a_change(client):
         ("OPEN r u1 SESSION b", ["superseded", "opened"]), ("LEAVE r a 1", []), ("LEAVE r b 2 LINGER 5000", []), ("LEAVE r b 2", ["left"]),
         ("LEAVE r b 2", []), ("OPEN r u3 SESSION c", ["opened"]), ("RENEW r c 1 1 STATE closed", ["left"]), ("KICK r USER u1", []),
         ("OPEN r u4 DEVICE d SESSION d", ["opened"]), ("OPEN r u4 DEVICE e SESSION e", ["opened"]), ("KICK r USER u4", ["kicked", "kicked"]),
-        ("REAP r", []), ("SETPOLICY r tombstone-ms 5000", []), ("GET r a", []), ("ROSTER r", []), ("COUNT r", []), ("INSPECT r", []))
+        ("GRANT r u8 READ", ["granted"]), ("GRANT r u8 READ VERSION 3", []), ("GRANT r u8 WRITE VERSION 3", []), ("OPEN r u8 SESSION h", ["opened"]),
+        ("REVOKE r u8", ["revoked", "grant-revoked"]), ("REVOKE r u8", []), ("REVOKE r u8 DEVICE d", ["grant-revoked"]), ("OPEN r u8", []),
+        ("GRANT r u8 READ", ["granted"]), ("GRANTS r", []), ("REAP r", []), ("SETPOLICY r tombstone-ms 5000", []), ("GET r a", []), ("ROSTER r", []), ("COUNT r", []), ("INSPECT r", []))
     for command, heard in steps:
         client.pipeline("LEASE." + command)
         assert listener() == [(b"r", "lease." + event) for event in heard], command
@@ -224,7 +230,7 @@ def test_log_11_events_that_cannot_be_written(client, spoiled):
         client.raw("RPUSH", EV, "x")
     else:
         client.raw(*SPOILED[spoiled])
-    refused = ("LEASE.OPEN r u9 SESSION x", "LEASE.OPEN r u0 SESSION y")
+    refused = ("LEASE.OPEN r u9 SESSION x", "LEASE.OPEN r u0 SESSION y", "LEASE.GRANT r u1 READ")
     rooms = client("LEASE.ROSTER r"), client.raw("TYPE", EV)
     for command in refused:
         assert client.refusal(command) == "LOGSTATE"
@@ -243,11 +249,15 @@ def test_log_11_events_that_cannot_be_written(client, spoiled):
     assert (client("LEASE.GET r s0")["reason"], client("LEASE.GET r s3")["reason"]) == (b"expired", b"left")
     assert client.server.lease_info()["events_lost"] == lost + 2
 
+    assert client("LEASE.GRANTS r")["grants"] == []
+    assert client("LEASE.REVOKE r u9") == [b"ok", 0]
+    assert client.server.lease_info()["events_lost"] == lost + 3
+
     client.raw("RENAME", EV, "aside")
     assert client("LEASE.OPEN r u0 SESSION z")["epoch"] == 2  # the refused ones used no epoch
     event, = client.events("r")
     assert (event["type"], event["session"]) == ("opened", b"z")
-    assert event["n"] > 4 + lost + 2  # past what was lost
+    assert event["n"] > 4 + lost + 3  # past what was lost
     assert client("LEASE.COUNT r") == [3, 3]
 
 

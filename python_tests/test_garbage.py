@@ -22,7 +22,8 @@ NUMBERED = (
     "MRENEW r TOKENS bound 1 # s3cret", "LEAVE r a #", "LEAVE r a 1 LINGER #", "REAP r COUNT #", "ROSTER r CURSOR #", "ROSTER r COUNT #",
     "INSPECT r CURSOR #", "INSPECT r COUNT #", "CLOCK SET #", "CLOCK ADVANCE #", "SETPOLICY r ttl-ms #", "SETPOLICY r disconnect-ms #",
     "SETPOLICY r failed-ms #", "SETPOLICY r tombstone-ms #", "SETPOLICY r precision-ms #", "SETPOLICY r max-leases #",
-    "SETPOLICY r events-maxlen #", "SETPOLICY r tombstone-ms 5 max-leases #")
+    "SETPOLICY r events-maxlen #", "SETPOLICY r tombstone-ms 5 max-leases #", "GRANT r u READ UNTIL #", "GRANT r u READ VERSION #",
+    "REVOKE r u VERSION #", "GRANTS r CURSOR #", "GRANTS r COUNT #")
 
 # Too few, too many, unknown, doubled, incomplete.
 MALFORMED = {
@@ -45,13 +46,18 @@ MALFORMED = {
     "POLICY": ("", "r extra"),
     "SETPOLICY": ("", "r", "r ttl-ms", "r ttl-ms 5000 tombstone-ms", "r ttl-ms 5000 ttl-ms 5000", "r ttl-ms 5000 TTL-MS default",
                   "r nonsense 5", "r ttl-min-ms 5", "r ttl-max-ms 5", "r max-id-bytes 5", "r events-scope tag", "r recovery-grace-ms 0",
-                  "r require-token maybe", "r log-renewals 2", "r ttl-ms 0", "r ttl-ms 999", "r ttl-ms 3600001", "r precision-ms yes"),
+                  "r require-token maybe", "r access closed", "r default-access granted", "r log-renewals 2", "r ttl-ms 0", "r ttl-ms 999", "r ttl-ms 3600001", "r precision-ms yes"),
+    "GRANT": ("", "r", "r u1", "r u1 ADMIN", "r u1 READ UNTIL", "r u1 READ UNTIL 0", "r u1 READ TOKEN",
+              "r u1 READ TOKEN x TOKEN x", "r u1 READ VERSION", "r u1 READ VERSION 5 VERSION 5", "r u1 READ WRITE", "r u1 READ extra",
+              "r u1 UNTIL 2000000 READ", "r u1 READ DEVICE d"),
+    "REVOKE": ("", "r", "r u1 DEVICE", "r u1 DEVICE d DEVICE d", "r u1 VERSION", "r u1 VERSION 5 VERSION 5", "r u1 extra", "r u1 USER u1"),
+    "GRANTS": ("", "r USER", "r USER u1 USER u1", "r CURSOR", "r COUNT", "r COUNT 0", "r COUNT 10001", "r ENDED", "r extra"),
     "CLOCK": ("", "GET extra", "SET", "SET 5 5", "ADVANCE", "ADVANCE 5 5", "STOP", "ADVANCE 9223372036854775807"),
 }
 
 # One good call of each command on a room.
 GOOD = ("OPEN # u9", "RENEW # a 1 5", "RENEW # a 1 5 STATE closed", "MRENEW # a 1 5", "LEAVE # a 1", "KICK # USER u1", "REAP #", "GET # a", "ROSTER #",
-        "COUNT #", "INSPECT #", "POLICY #", "SETPOLICY # ttl-ms 5000")
+        "COUNT #", "INSPECT #", "POLICY #", "SETPOLICY # ttl-ms 5000", "GRANT # u1 READ", "REVOKE # u9", "GRANTS #")
 
 
 def filled(text, value):
@@ -106,7 +112,8 @@ def test_garbage_ids_over_the_limit(client, room):
     """Bad input: ids of 255 bytes are good, of 256 bytes LIMIT id where one would be stored."""
     long = "i" * 256
     with untouched(client):
-        all_refused(client, [["LEASE.OPEN", "r", long], ["LEASE.OPEN", "r", "u", "DEVICE", long], ["LEASE.OPEN", "r", "u", "SESSION", long]], {"LIMIT"})
+        all_refused(client, [["LEASE.OPEN", "r", long], ["LEASE.OPEN", "r", "u", "DEVICE", long], ["LEASE.OPEN", "r", "u", "SESSION", long],
+                             ["LEASE.GRANT", "r", long, "READ"], ["LEASE.REVOKE", "r", long], ["LEASE.REVOKE", "r", "u", "DEVICE", long]], {"LIMIT"})
     good = "i" * 255
     assert client("LEASE.OPEN", good, good, "DEVICE", good, "SESSION", good)["session"] == good.encode()
     assert client("LEASE.RENEW", good, good, 1, 1)[0] == b"renewed"
@@ -150,7 +157,7 @@ def test_garbage_stray_braces(client):
 def test_garbage_no_room_springs_up(client):
     """Bad input: reads, refused commands and those that find nothing make no room."""
     with untouched(client):
-        client.pipeline(*(filled(text, "missing") for text in GOOD if text.split()[0] not in ("OPEN", "SETPOLICY")))
+        client.pipeline(*(filled(text, "missing") for text in GOOD if text.split()[0] not in ("OPEN", "SETPOLICY", "GRANT", "REVOKE")))
         client.pipeline(*(["LEASE." + name, *rest.replace("r", "missing", 1).split()] for name in MALFORMED for rest in MALFORMED[name]))
     assert client.raw("DBSIZE") == 0
 
@@ -168,7 +175,7 @@ def test_garbage_effects_from_a_client(client, room):
 WORDS = [word for text in NUMBERED for word in text.split()[1:]] + [
     "NX", "ENDED", "USER", "DEVICE", "SESSION", "TOKEN", "TOKENS", "META", "STATE", "UNTIL", "closed", "failed", "disconnected", "u1", "u2", "u3",
     "s3cret", "lingering", "ended", "text", "other", "0", "1", "2", "1000", "5000", "2000000", "9223372036854775807", *NO_NUMBERS,
-    b"\xff\xfe\x00", "\r\n", "{r}:events", "default", "yes", "no"]
+    "READ", "WRITE", "VERSION", "access", "granted", b"\xff\xfe\x00", "\r\n", "{r}:events", "default", "yes", "no"]
 CODES = {"ERR", "WRONGTYPE", "STALE", "DENIED", "HELD", "CONFLICT", "LIMIT", "LOGSTATE", "EXECABORT"}
 
 

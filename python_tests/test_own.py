@@ -344,6 +344,31 @@ def test_own_12_token_and_used_seq(client, refused):
     refused("STALE expired", "LEASE.RENEW r a 1 6 TOKEN s3cret")
 
 
+def test_own_12_revoked_and_without_grant(client, refused):
+    """OWN-12 Every refusal has its own code: steps 3 and 4 as far as grants go."""
+    client("LEASE.OPEN r u1 SESSION superseded TOKEN s3cret")
+    client("LEASE.OPEN r u1 SESSION a TOKEN s3cret")
+    client("LEASE.OPEN r u2 SESSION b TTL 1000")
+    client("LEASE.OPEN r u3 SESSION c")
+    client("LEASE.REVOKE r u1")
+    refused("DENIED revoked", "LEASE.RENEW r a 2 1 TOKEN s3cret")
+    refused("DENIED revoked", "LEASE.RENEW r superseded 1 1 TOKEN s3cret")
+    refused("DENIED revoked", "LEASE.RENEW r a 9 1 TOKEN s3cret")  # the mark is looked at before the epoch
+    refused("DENIED token", "LEASE.RENEW r a 2 1 TOKEN guess")
+    refused("DENIED revoked", "LEASE.OPEN r u1")
+    client("LEASE.GRANT r u1 READ")
+    refused("STALE revoked", "LEASE.RENEW r a 2 1 TOKEN s3cret")
+    refused("STALE superseded 2", "LEASE.RENEW r superseded 1 1 TOKEN s3cret")
+
+    client("LEASE.SETPOLICY r access granted")
+    refused("DENIED nogrant", "LEASE.RENEW r b 1 1")
+    refused("STALE unknown", "LEASE.RENEW r b 2 1")
+    refused("DENIED nogrant", "LEASE.OPEN r u4")
+    client.advance(1000)
+    refused("STALE expired", "LEASE.RENEW r b 1 1")
+    assert client("LEASE.LEAVE r c 1") == b"left"  # without a grant too
+
+
 def test_own_12_departure_of_what_is_gone(client):
     """OWN-12 Every refusal has its own code: step 5."""
     client("LEASE.OPEN r u1 SESSION ended TTL 1000")
@@ -351,8 +376,10 @@ def test_own_12_departure_of_what_is_gone(client):
     client("LEASE.OPEN r u2 SESSION superseded")
     client("LEASE.OPEN r u2 SESSION current")
     client("LEASE.OPEN r u3 SESSION bound TOKEN s3cret")
+    client("LEASE.OPEN r u4 SESSION revoked")
+    client("LEASE.REVOKE r u4")
     with client.nothing_changes():
-        for session, epoch in (("nobody", 1), ("ended", 1), ("superseded", 1), ("current", 1), ("current", 3)):
+        for session, epoch in (("nobody", 1), ("revoked", 1), ("ended", 1), ("superseded", 1), ("current", 1), ("current", 3)):
             assert client(f"LEASE.LEAVE r {session} {epoch}") == b"gone"
             status, left_ms, _ = client(f"LEASE.RENEW r {session} {epoch} 1 STATE closed")
             assert (status, left_ms) == (b"gone", 0)

@@ -17,7 +17,7 @@ use support::node::{load, Node, Sent};
 
 const NOW: Now = Now { mono: 1 << 40, unix: 1_894_006_800_000 };
 /// The first bytes of every batch of effects and of every part of a snapshot.
-const EFFECTS: u8 = 1;
+const EFFECTS: u8 = 2;
 const SNAPSHOT: u8 = 101;
 
 // -------------------------------------------------------------------- material

@@ -42,13 +42,24 @@ def leases(call, room):
             return found, page
 
 
+def grants(call, room):
+    """What is known of users' access, by user."""
+    found, cursor = {}, 0
+    while True:
+        page = optional(call, "LEASE.GRANTS", room, "COUNT", 10000, "CURSOR", cursor) or {"cursor": 0, "grants": []}
+        found |= {record["user"]: record for record in page["grants"]}
+        cursor = page["cursor"]
+        if cursor in (0, b"0"):
+            return found
+
+
 def scan(server):
-    """{(db, room): what it shows}: leases by session, counts, gen, event_n and the settings of its own."""
+    """{(db, room): what it shows}: leases by session, counts, gen, event_n, the settings of its own, grants and marks."""
     found = {}
     for db, room, call in each(server):
         listed, page = leases(call, room)
         found[db, room] = {"leases": listed, "count": call("LEASE.COUNT", room), "gen": page["gen"].decode(), "event_n": page["event_n"],
-                           "policy": sorted(optional(call, "LEASE.POLICY", room))}
+                           "policy": sorted(optional(call, "LEASE.POLICY", room)), "grants": grants(call, room)}
     return found
 
 

@@ -64,6 +64,7 @@ mod tests {
             ttl_ms: None,
             until: None,
             token: None,
+            grant_token: None,
             meta: None,
             only_if_vacant: false,
             random: [0; 16],

@@ -252,7 +252,7 @@ impl Room {
     }
 
     /// After a load or promotion every lease has its grace left, but never more than its ttl, its cap, or the span it
-    /// was shortened to. Walks the whole room, once.
+    /// was shortened to. What was overdue when a revocation left its mark stays so. Walks the whole room, once.
     pub(super) fn recover(&mut self, recovery: &Recovery) {
         let mut deadlines = Queue::default();
         let mut moved = Vec::with_capacity(self.deadlines.len());
@@ -262,7 +262,9 @@ impl Room {
             let shortened = self.extras_of(slot, lease).and_then(|e| e.span_ms);
             let most = shortened.unwrap_or(ttl).min(ttl);
             let grace = recovery.grace_ms.unwrap_or(most).min(most);
-            let raised = if grace == 0 { saved } else { saved.max(recovery.at.saturating_add(grace)) };
+            let access = self.access.get(self.user_of(lease));
+            let marked = access.is_some_and(|r| r.is_marked(self.device_of(slot, lease)));
+            let raised = if grace == 0 || marked { saved } else { saved.max(recovery.at.saturating_add(grace)) };
             let deadline =
                 raised.min(recovery.at.saturating_add(most)).min(self.cap_of(slot, lease, recovery.granted)).min(MAX);
             moved.push((slot, deadline));

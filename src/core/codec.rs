@@ -1,6 +1,6 @@
 //! Effects as bytes: the payload of `LEASE.APPLY`, in the replication stream and in the AOF.
 //!
-//! A batch is a version byte and effects, each a tag and its fields. Version 1 is the first.
+//! A batch is a version byte and effects, each a tag and its fields. Version 2 added grants; version 1 is still read.
 
 use super::access::{Grant, Level};
 use super::effect::{
@@ -12,7 +12,9 @@ use super::policy::Setting;
 use super::time::Now;
 use super::wire::{Corrupt, Reader, Writer};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The first: a recovery does not say whether the room wants grants, since none did.
+const FIRST_VERSION: u8 = 1;
 
 mod tag {
     pub const BEGAN: u8 = 1;
@@ -60,12 +62,13 @@ impl Batch {
 
 pub fn decode(bytes: &[u8], now: Now) -> Result<Vec<Effect>, Corrupt> {
     let mut r = Reader::new(bytes, now);
-    if r.byte()? != VERSION {
+    let version = r.byte()?;
+    if !(FIRST_VERSION..=VERSION).contains(&version) {
         return Err(Corrupt("effects of an unknown version"));
     }
     let mut effects = Vec::new();
     while !r.is_empty() {
-        effects.push(read(&mut r)?);
+        effects.push(read(&mut r, version)?);
     }
     Ok(effects)
 }
@@ -193,7 +196,7 @@ fn write_renewed(w: &mut Writer, session: &[u8], e: &Renewed) {
     });
 }
 
-fn read(r: &mut Reader) -> Result<Effect, Corrupt> {
+fn read(r: &mut Reader, version: u8) -> Result<Effect, Corrupt> {
     Ok(match r.byte()? {
         tag::BEGAN => Effect::Began(Began {
             gen: read_gen(r)?,
@@ -201,7 +204,8 @@ fn read(r: &mut Reader) -> Result<Effect, Corrupt> {
             event_n: r.number()?,
             at: r.moment()?,
             recovery: r.option(|r| {
-                Ok(Recovery { at: r.moment()?, grace_ms: r.option(Reader::number)?, granted: r.byte()? != 0 })
+                let (at, grace_ms) = (r.moment()?, r.option(Reader::number)?);
+                Ok(Recovery { at, grace_ms, granted: version > FIRST_VERSION && r.byte()? != 0 })
             })?,
         }),
         tag::OPENED => Effect::Opened(Box::new(Opened {

@@ -106,7 +106,7 @@ impl Refusal {
     pub const UNKNOWN_SESSION: Self = Self::Stale(Stale::Unknown);
 
     /// One of every kind: numbers and sentences make none.
-    pub const KINDS: [Self; 20] = [
+    pub const KINDS: [Self; 22] = [
         Self::Bad(""),
         Self::WrongType,
         Self::ReadOnly,
@@ -117,6 +117,8 @@ impl Refusal {
         Self::Stale(Stale::Kicked),
         Self::Stale(Stale::Revoked),
         Self::Stale(Stale::Superseded(0)),
+        Self::Denied(Denied::NoGrant),
+        Self::Denied(Denied::Revoked),
         Self::Denied(Denied::Token),
         Self::Held(0),
         Self::Conflict(Conflict::Session),
@@ -236,7 +238,8 @@ mod tests {
             Refusal::Stale(
                 Stale::Unknown | Stale::Expired | Stale::Left | Stale::Kicked | Stale::Revoked | Stale::Superseded(_),
             ) => 6,
-            Refusal::Denied(Denied::Token) | Refusal::Conflict(Conflict::Session) => 1,
+            Refusal::Denied(Denied::NoGrant | Denied::Revoked | Denied::Token) => 3,
+            Refusal::Conflict(Conflict::Session) => 1,
             Refusal::Limit(Limit::Leases | Limit::Id | Limit::Meta | Limit::Items | Limit::Exhausted) => 5,
             Refusal::Held(_) | Refusal::LogState | Refusal::TryAgain => 1,
         };

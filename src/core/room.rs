@@ -233,6 +233,12 @@ impl Room {
         ends.into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
+    /// Whether the lease's user has a live grant, as far as the lease was told; an end may not have been told yet.
+    fn is_granted(&self, slot: u32, lease: &Lease, env: &Env) -> bool {
+        let until = self.extras_of(slot, lease).and_then(|e| e.grant_until);
+        lease.flags.granted() && until.is_none_or(|until| until > env.now.mono)
+    }
+
     fn long_session(&self, slot: u32) -> &[u8] {
         self.extras.get(&slot).and_then(|e| e.long_session.as_deref()).unwrap_or_default()
     }
@@ -264,7 +270,7 @@ impl Room {
         if let Some(stale) = self.why_over(slot, lease, env) {
             return Err(Refusal::Stale(stale));
         }
-        if !lease.flags.granted() && self.policy(env.settings).wants_grants() {
+        if self.policy(env.settings).wants_grants() && !self.is_granted(slot, lease, env) {
             return Err(Refusal::Denied(Denied::NoGrant));
         }
         Ok((slot, lease))

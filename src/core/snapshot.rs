@@ -173,6 +173,9 @@ impl Loading {
             return Err(Corrupt("one user's access twice, or too late"));
         }
         let (grant, version, revoked) = (r.option(read_grant)?, r.option(Reader::number)?, r.byte()? != 0);
+        if revoked && grant.is_some() {
+            return Err(Corrupt("a grant beside a revocation"));
+        }
         let count = r.number()?;
         let devices = (0..count).map(|_| r.id()).collect::<Result<Vec<_>, _>>()?;
         access.edit(user.as_bytes(), |record| {

@@ -171,7 +171,7 @@ impl Node {
             Beginning::Moved => (0, 0),
         };
         let recovery = match why {
-            Beginning::Era { grace_ms } => Some(Recovery { at: self.now.mono, grace_ms }),
+            Beginning::Era { grace_ms } => Some(Recovery { at: self.now.mono, grace_ms, granted: false }),
             Beginning::Restored | Beginning::Moved => None,
         };
         room.begin(Began {
@@ -208,6 +208,7 @@ impl Node {
             ttl_ms: open.ttl_ms,
             until: open.until,
             token: open.token.as_ref().map(|token| token.as_bytes()),
+            grant_token: None,
             meta: open.meta.as_ref().map(|meta| meta.as_bytes()),
             only_if_vacant: open.nx,
             random: open.random,
