@@ -93,6 +93,7 @@ def test_sec_01_a_grant_that_ends(client):
     """SEC-01 Revoked between heartbeat and send: step 4, the grant's end caps the lease and is exact."""
     client("LEASE.SETPOLICY r access granted")
     end = client.now() + 1000
+    assert client.refusal("LEASE.GRANT", "r", "u3", "WRITE", "UNTIL", client.now()) == "ERR"
     assert client("LEASE.GRANT", "r", "u3", "WRITE", "UNTIL", end) == b"ok"
     assert client("LEASE.OPEN r u3 SESSION a")["expires_at"] == end
     renewed, = client.held(999, "LEASE.RENEW r a 1 1")

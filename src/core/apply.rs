@@ -177,10 +177,11 @@ impl Room {
         let device = self.extras.get(&slot).and_then(|x| x.device.as_ref());
         self.users.end(user, device.map_or(DEFAULT_DEVICE, Id::as_bytes));
         let observed = e.closing.and_then(|c| c.observed_at);
-        let has_span = self.extras.get(&slot).is_some_and(|x| x.span_ms.is_some());
-        if has_span || observed.is_some() || e.replaced_by.is_some() {
+        let had_limit = self.extras.get(&slot).is_some_and(|x| x.span_ms.is_some() || x.grant_until.is_some());
+        if had_limit || observed.is_some() || e.replaced_by.is_some() {
             self.edit_extras(slot, |x| {
                 x.span_ms = None;
+                x.grant_until = None;
                 x.observed_at = observed.or(x.observed_at);
                 x.replaced_by = e.replaced_by;
             });

@@ -6,7 +6,7 @@
 //!    end at once; only a heartbeat raises them.
 //! 3. A REVOKE ends the live leases it concerns and leaves a mark, in one step: removals first, then its own event.
 //!    What is overdue is left to the reaper.
-//! 4. A change that says nothing new writes no event.
+//! 4. A change that says nothing new, or only a newer version, writes no event; without that version, nothing at all.
 
 use super::access::{Grant, Level, Record};
 use super::effect::{Cut, Effect, GrantEnded, Granted, Revoked};
@@ -56,8 +56,11 @@ impl Room {
         if self.policy(env.settings).wants_grants() {
             self.plan_cuts(&mut plan, Some(request.user), |_| grant.until, env);
         }
-        let (user, version) = (Id::new(request.user), request.version.or(before.and_then(|r| r.version)));
-        plan.effects.push(Effect::Granted(Granted { user: user.clone(), grant, version }));
+        let stored = before.and_then(|r| r.version);
+        let (user, version) = (Id::new(request.user), request.version.or(stored));
+        if changed || version != stored {
+            plan.effects.push(Effect::Granted(Granted { user: user.clone(), grant, version }));
+        }
         if changed {
             let body = Body::Granted { user, level: request.level, until: request.until };
             plan.event(self, env, None, body);
@@ -79,8 +82,11 @@ impl Room {
         };
         plan.signals |= changed;
         let (user, device) = (Id::new(request.user), request.device.map(Id::new));
-        let version = request.version.or(before.and_then(|r| r.version));
-        plan.effects.push(Effect::Revoked(Revoked { user: user.clone(), device: device.clone(), version }));
+        let stored = before.and_then(|r| r.version);
+        let version = request.version.or(stored);
+        if changed || version != stored {
+            plan.effects.push(Effect::Revoked(Revoked { user: user.clone(), device: device.clone(), version }));
+        }
         if changed {
             plan.event(self, env, None, Body::GrantRevoked { user, device });
         }
