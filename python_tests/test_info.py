@@ -14,7 +14,7 @@ ONE_WAY = pytest.mark.ways("plain-resp3")
 GAUGES = {"active_leases", "users", "rooms", "tombstones", "reap_backlog"}
 REASONS = ("expired", "left", "superseded", "revoked", "kicked")
 REFUSALS = {
-    "err", "wrongtype", "readonly", "oom", "held", "logstate", "tryagain", "denied_token", "conflict_session",
+    "err", "wrongtype", "readonly", "oom", "held", "logstate", "tryagain", "denied_token", "denied_revoked", "denied_nogrant", "conflict_session",
     *(f"stale_{word}" for word in ("unknown", *REASONS)),
     *(f"limit_{word}" for word in ("leases", "id", "meta", "items", "exhausted")),
 }
@@ -129,6 +129,8 @@ CAUSES = (
     ({"rejected_stale_left": 2}, [A, "LEASE.LEAVE r a 1"], ["LEASE.RENEW r a 1 1", A]),
     ({"rejected_stale_kicked": 1}, [A, "LEASE.KICK r USER u"], ["LEASE.RENEW r a 1 1"]),
     ({"rejected_stale_superseded": 1}, [A, "LEASE.OPEN r u"], ["LEASE.MRENEW r a 1 1"]),
+    ({"rejected_denied_revoked": 1}, ["LEASE.REVOKE r u1"], ["LEASE.OPEN r u1"]),
+    ({"rejected_denied_nogrant": 1}, ["LEASE.SETPOLICY r access granted"], ["LEASE.OPEN r u1"]),
     ({"rejected_denied_token": 1}, [A + " TOKEN t"], ["LEASE.RENEW r a 1 1"]),
     ({"rejected_denied_token": 2, "renewed": 1}, [A + " TOKEN t"], ["LEASE.MRENEW r TOKENS a 1 1 x a 1 1 t a 1 2 y"]),
     ({"rejected_held": 1}, [A], ["LEASE.OPEN r u NX"]),

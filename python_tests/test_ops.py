@@ -144,8 +144,23 @@ def test_ops_02_defaults(server):
     shown = {name: config(client, name) for name in NUMBERS | WORDS}
     assert shown == {name: str(default).encode() for name, (default, *_) in NUMBERS.items()} | {name: word.encode() for name, word in WORDS.items()}
     policy = {name.decode(): (value, own) for name, value, own in client("LEASE.POLICY r")}
-    assert policy == {name: (NUMBERS[name][0] if name in NUMBERS else WORDS[name].encode(), 0) for name in PER_ROOM}
-    assert config(client, "events-scope") == b"room"
+    assert policy == {name: (NUMBERS[name][0] if name in NUMBERS else WORDS[name].encode(), 0) for name in PER_ROOM} | {"access": (b"open", 0)}
+    assert (config(client, "events-scope"), config(client, "default-access")) == (b"room", b"open")
+
+
+def test_ops_02_default_access(server):
+    """OPS-02 CONFIG REWRITE and restart: `default-access` is a room's `access`, and survives both."""
+    client = on(server)
+    client.raw("CONFIG SET lease.default-access granted")
+    client.raw("CONFIG REWRITE")
+    server.restart()
+    client = on(server)
+    assert config(client, "default-access") == b"granted"
+    assert [b"access", b"granted", 0] in client("LEASE.POLICY r")
+    assert client.refusal("LEASE.OPEN r u") == "DENIED nogrant"
+    assert client("LEASE.SETPOLICY r access open") == b"OK"
+    assert client("LEASE.OPEN r u")["epoch"] == 1
+    assert client.refusal("CONFIG SET lease.default-access closed") == "ERR"
 
 
 def test_ops_02_rewrite_and_restart(server):
