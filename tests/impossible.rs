@@ -185,3 +185,21 @@ fn disk_06_the_last_numbers_work() {
     assert_eq!(field(&node.everyone()[0], "left_ms"), Some("30000"));
     exercise(node.room.expect("a room"), NOW);
 }
+
+/// One event number stays in reserve for every live lease.
+#[test]
+fn the_last_event_numbers_are_for_removals() {
+    let open = |left: u64| {
+        let mut node = Node::new(9, NOW);
+        node.room = Some(Parts { event_n: MAX - left, ..Parts::of(&[LEASE]) }.load().expect("a room"));
+        let newcomer = Open { user: "v".to_owned(), session: Some("b".to_owned()), ..Open::default() };
+        (node.run(&Command::Open(newcomer)).err(), node)
+    };
+    assert_eq!(open(2).0, Some(Refusal::Limit(Limit::Exhausted)));
+    let (refused, mut node) = open(3);
+    assert_eq!(refused, None);
+    node.now = Now { mono: NOW.mono + 30_000, unix: NOW.unix + 30_000 };
+    node.tick();
+    let numbers: Vec<u64> = node.stream.iter().map(|event| event.n).collect();
+    assert_eq!(numbers, [MAX - 2, MAX - 1, MAX]);
+}

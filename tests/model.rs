@@ -8,13 +8,15 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use redis_lease::core::codec;
+use redis_lease::core::effect::Effect;
 use redis_lease::core::time::Now;
 
 use support::cases;
 use support::command::{event_fields, head, Command, Fields, Open, Renew, Reply};
 use support::history::{history, Beat, Presented, Step, DEVICES, SESSIONS, USERS};
 use support::naive::Naive;
-use support::node::{load, Beginning, Node};
+use support::node::{load, Beginning, Node, Sent};
 
 /// The primary's clocks at the beginning, and how far the replica's monotonic clock is from the primary's.
 const START: Now = Now { mono: 1 << 40, unix: 1_894_006_800_000 };
@@ -26,6 +28,8 @@ struct Pair {
     naive: Naive,
     /// Every session id that was ever used.
     sessions: Vec<String>,
+    /// What the replica got.
+    received: Vec<Sent>,
 }
 
 impl Pair {
@@ -36,6 +40,7 @@ impl Pair {
             replica: Node::new(8, apart),
             naive: Naive::new(START.mono, START.unix, 7),
             sessions: SESSIONS.map(str::to_owned).into(),
+            received: Vec::new(),
         }
     }
 
@@ -119,6 +124,7 @@ impl Pair {
                 Command::Kick { user: of.map(user), device: device.map(|i| DEVICES[i].unwrap_or("default").to_owned()) }
             }
             Step::Reap(count) => Command::Reap { count: *count },
+            Step::Count => Command::Count,
             Step::Policy(setting, value) => {
                 let refused = value.is_some_and(|v| self.core.settings.check_own(*setting, v).is_err());
                 Command::SetPolicy(vec![(*setting, value.filter(|_| !refused))])
@@ -128,7 +134,9 @@ impl Pair {
     }
 
     fn renew(&self, beat: &Beat, rest: &Renew) -> Renew {
-        let session = self.sessions[beat.session % self.sessions.len()].clone();
+        let live = if beat.live { self.naive.live_sessions() } else { Vec::new() };
+        let among = if live.is_empty() { &self.sessions } else { &live };
+        let session = among[beat.session % among.len()].clone();
         let lease = self.naive.session(&session);
         let seq = lease.map_or(0, |l| l.seq).saturating_add_signed(beat.seq_off).min(i64::MAX as u64);
         Renew {
@@ -206,8 +214,28 @@ impl Pair {
 
     fn replicate(&mut self) {
         for sent in self.core.sent.drain(..) {
+            self.received.push(sent.clone());
             self.replica.receive(sent);
         }
+    }
+
+    /// Heartbeats and endings that come again, and late, change nothing.
+    fn repeat(&mut self) {
+        self.pass(7);
+        let before = self.replica.save();
+        for sent in std::mem::take(&mut self.received) {
+            match sent {
+                Sent::Unit { effects, .. } => {
+                    let effects = codec::decode(&effects, self.replica.now).expect("effects a node encoded");
+                    let again = effects.iter().filter(|e| matches!(e, Effect::Renewed(..) | Effect::Ended(_)));
+                    let room = self.replica.room.as_mut();
+                    room.into_iter().for_each(|room| again.clone().for_each(|effect| room.apply(effect)));
+                }
+                sent @ Sent::Heartbeat { .. } => self.replica.receive(sent),
+                Sent::Vanished => {}
+            }
+        }
+        assert_eq!(before, self.replica.save());
     }
 
     fn compare(&mut self) {
@@ -244,7 +272,6 @@ impl Pair {
         for roster in rosters {
             assert_eq!(rows(self.core.run(&roster)), rows(self.naive.run(&roster)), "{roster:?}");
         }
-        self.run(&Command::Count);
         for session in self.sessions.clone() {
             self.run(&Command::Get(session));
         }
@@ -289,5 +316,6 @@ proptest! {
             pair.take(step);
             pair.compare();
         }
+        pair.repeat();
     }
 }

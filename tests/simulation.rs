@@ -18,7 +18,7 @@ use support::command::Command;
 use support::invariants::*;
 use support::node::{load, Beginning, Node, Sent};
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 200;
 const STEPS: usize = 500;
 const UNIX: u64 = 1_894_006_800_000;
 /// Packets in flight, at most.
@@ -234,7 +234,9 @@ impl World {
 
     fn tick(&mut self) {
         self.note("the reaper".to_owned());
+        let before = Before::of(&self.primary.node);
         self.primary.node.tick();
+        inv_3_a_live_lease_is_not_removed(&before, &self.primary.node);
     }
 
     fn kick(&mut self) {

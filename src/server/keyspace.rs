@@ -50,7 +50,8 @@ thread_local! {
     static LAST_UNLINKED: RefCell<Option<Unlinked>> = const { RefCell::new(None) };
     static QUIET: Cell<bool> = const { Cell::new(false) };
     static LISTENING: Cell<bool> = const { Cell::new(false) };
-    static MOVED_FROM: Cell<Option<i32>> = const { Cell::new(None) };
+    /// The database that the running MOVE or COPY was called in.
+    static CALLED_IN: Cell<Option<i32>> = const { Cell::new(None) };
     /// Rooms that `rdb_load` made and no notification has placed yet.
     static ARRIVING: Cell<u64> = const { Cell::new(0) };
 }
@@ -73,6 +74,11 @@ pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
 /// `rdb_load` has made a room; a notification will say where it is.
 pub fn arriving() {
     ARRIVING.set(ARRIVING.get() + 1);
+}
+
+/// A MOVE or COPY was called in database `db`; its notification comes from the other.
+pub fn called_in(db: i32) {
+    CALLED_IN.set(Some(db));
 }
 
 /// The value of this key leaves the keyspace, or moves in it.
@@ -208,15 +214,15 @@ fn notified(ctx: Ctx, _class: c_int, event: &CStr, key: Str<'_>) {
         b"loaded" if ARRIVING.get() > 0 => place(ctx, OwnedStr::new(key.bytes()).lend(), None),
         b"rename_from" => forget_closure(ctx.db(), key.bytes()),
         b"move_from" => {
-            MOVED_FROM.set(Some(ctx.db()));
+            called_in(ctx.db());
             forget_closure(ctx.db(), key.bytes());
         }
-        b"move_to" => {
+        b"rename_to" => place(ctx, key, Some(Standing::Moved)),
+        b"move_to" | b"copy_to" => {
             place(ctx, key, Some(Standing::Moved));
-            // Valkey 8.1 lends a handler its caller's own client and leaves it in the event's database.
-            MOVED_FROM.take().map(|db| ctx.select_db(db));
+            // Valkey 8.1 lends a handler its caller's own client, and leaves it in the event's database.
+            CALLED_IN.take().map(|db| ctx.select_db(db));
         }
-        b"rename_to" | b"copy_to" => place(ctx, key, Some(Standing::Moved)),
         b"restore" => restored(ctx, key),
         b"del" => {
             LAST_UNLINKED.take();

@@ -181,7 +181,9 @@ unsafe extern "C" fn unlink(ctx: *mut RedisModuleKeyOptCtx, value: *const c_void
     guard(|| keyspace::unlinked(db, name.bytes(), value));
 }
 
-unsafe extern "C" fn copy(_ctx: *mut RedisModuleKeyOptCtx, value: *const c_void) -> *mut c_void {
+unsafe extern "C" fn copy(ctx: *mut RedisModuleKeyOptCtx, value: *const c_void) -> *mut c_void {
+    // SAFETY: the context is live.
+    keyspace::called_in(unsafe { api!(RedisModule_GetDbIdFromOptCtx)(ctx) });
     // SAFETY: the server passes a value of this type.
     let value = unsafe { room(value) };
     let copied = guard(|| Box::new(RoomValue::new(value.room.clone(), value.standing)));

@@ -130,6 +130,14 @@ pub fn inv_3_each_lease_is_removed_once(node: &Node) {
     }
 }
 
+/// The reaper ends what is overdue, and nothing else.
+pub fn inv_3_a_live_lease_is_not_removed(before: &Before, after: &Node) {
+    let live = |everyone: &[Fields]| -> Vec<Fields> {
+        everyone.iter().filter(|lease| field(lease, "state") != Some("ended")).cloned().collect()
+    };
+    assert_eq!(live(&before.everyone), live(&after.everyone()));
+}
+
 /// A seq counts if it is greater than the epoch's last, and then is the last.
 pub fn inv_4_seq_compares_inside_its_epoch(before: &Before, command: &Command, reply: &Reply, after: &Node) {
     let Command::Renew(Renew { session, seq, .. }) = command else { return };

@@ -177,6 +177,10 @@ impl Naive {
         self.leases.iter().find(|l| l.session == session)
     }
 
+    pub fn live_sessions(&self) -> Vec<String> {
+        self.leases.iter().filter(|l| self.is_live(l)).map(|l| l.session.clone()).collect()
+    }
+
     /// Live, overdue, or remembered; an overdue one for as long as a tombstone of its would be.
     fn known(&self, session: &str) -> Option<u64> {
         let lease = self.session(session)?;
