@@ -52,7 +52,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
             }
             None => {
                 drop(key);
-                let room = rooms::fresh(ctx, name, &env);
+                let room = rooms::fresh(ctx, name, &env)?;
                 (room.decide_open(&open, &env)?, None, Some(room))
             }
         }

@@ -11,6 +11,7 @@ use super::api::{self, Ctx};
 use super::keys::{Key, KeyType, Kind};
 use super::strings::Str;
 use super::{clock, deadlines, keyspace, role, settings, streams, unit};
+use crate::commands::args;
 use crate::core::effect::{Began, Gen, Recovery};
 use crate::core::refusal::Refusal;
 use crate::core::room::{Env, Room};
@@ -131,10 +132,11 @@ pub fn find<'k>(ctx: Ctx, key: &'k mut Key, name: Str<'_>, env: &Env) -> Result<
 }
 
 /// A room for a name that has none. Its first write puts it into the keyspace.
-pub fn fresh(ctx: Ctx, name: Str<'_>, env: &Env) -> Room {
+pub fn fresh(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<Room, Refusal> {
+    args::within(name.bytes(), env.settings.max_id_bytes())?;
     keyspace::close_before(ctx, name.bytes());
     let event_n = streams::last_event(ctx, name).filter(|n| *n <= FOREIGN_ID).unwrap_or(0);
-    Room::new(Began { gen: draw_gen(env.now), floor: 0, event_n, at: env.now.mono, recovery: None })
+    Ok(Room::new(Began { gen: draw_gen(env.now), floor: 0, event_n, at: env.now.mono, recovery: None }))
 }
 
 #[derive(Clone, Copy)]
