@@ -107,6 +107,21 @@ def everything_filled(client):
     client("LEASE.LEAVE r gone 1 LINGER 900")
 
 
+@pytest.mark.server(clock=10000000, redis={"save": "3600 1"})
+@pytest.mark.parametrize("preamble", (None, "no"), ids=("rdb", "aof"))
+def test_disk_03_saved_by_a_later_clock(server, preamble):
+    """DISK-03 Leases that ran out while the server was down: by a clock that stood further on; the silent ones end all the same."""
+    server.call("LEASE.OPEN r u1 SESSION a")
+    server.call("LEASE.OPEN r u2 SESSION b")
+    if preamble:
+        server.rewrite_aof(preamble)
+    server.stop("nosave" if preamble else "save")
+    server.set_clock(0)
+    server.start()
+    server.advance(30001)
+    assert server.lease_info()["ended_expired"] == 2
+
+
 @pytest.mark.parametrize("preamble", ("no", "yes"))
 def test_disk_04_rewrite(start, preamble):
     """DISK-04 AOF rewrite without RDB preamble (and with one): every structure filled, some leases overdue in the child."""
