@@ -199,9 +199,11 @@ impl Pair {
             return;
         }
         self.core.begin(why);
+        // The replica knows what everybody knows.
+        let known_ms = self.replica.room.as_ref().map_or(0, |room| room.gen().ms);
         match why {
-            Beginning::Era { grace_ms } => self.naive.era(grace_ms),
-            Beginning::Restored => self.naive.restored(),
+            Beginning::Era { grace_ms } => self.naive.era(grace_ms, known_ms),
+            Beginning::Restored => self.naive.restored(known_ms),
             Beginning::Moved => self.naive.moved(),
         }
     }
