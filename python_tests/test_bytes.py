@@ -172,6 +172,7 @@ def test_bytes_03_an_id_over_the_limit_is_unknown(client):
     client("LEASE.OPEN r u1 SESSION a")
     long = "i" * 256
     with client.nothing_changes():
+        assert client.refusal("LEASE.OPEN", long, "u1") == "LIMIT id"
         assert client.refusal("LEASE.RENEW", "r", long, 1, 1) == "STALE unknown"
         assert client("LEASE.MRENEW", "r", long, 1, 1) == [[b"stale", b"unknown"]]
         assert client("LEASE.LEAVE", "r", long, 1) == b"gone"

@@ -249,6 +249,7 @@ def test_own_11_crash_between_the_two_halves_of_a_removal(server, way):
         client.pipeline(*(["LEASE.REAP", room] for room in places))
         for room in places:
             assert told(client, room) == shown(client, room), f"{room} after its crash"
+    wait_until(lambda: server.lease_info()["active_leases"] + server.lease_info()["reap_backlog"] == 0, what="nothing is under way")
 
 
 def burst(places):

@@ -315,6 +315,36 @@ def test_repl_08_an_acknowledged_open_is_lost(server):
     assert a("LEASE.GET r b") is None
 
 
+def test_repl_08_a_restored_room_has_its_grace(server):
+    """REPL-08 An acknowledged OPEN is lost (section 7): a promotion also gives its grace to a room that came by RESTORE."""
+    a, b = on(server), on(online_replica(server))
+    a("LEASE.OPEN r u1 SESSION a")
+    a.raw("RESTORE", "r2", 0, a.raw("DUMP r"))
+    a("LEASE.OPEN r2 u2 SESSION b")
+    server.aside |= {(0, b"r"), (0, b"r2")}
+    a.advance(20000)
+    b.server.in_step()
+    promote(b.server)
+    b.server.aside = server.aside
+    assert [b("LEASE.GET", "r2", session)["left_ms"] for session in "ab"] == [30000, 30000]
+
+
+def test_repl_08_two_losses_in_a_row(start):
+    """REPL-08 An acknowledged OPEN is lost (invariant 1): also by a primary that had begun a history no other node knows of."""
+    server = start(clock=None)
+    a, b = on(server), on(online_replica(server))
+    a("LEASE.OPEN r u1 SESSION a")
+    b.server.in_step()
+    a.raw("DEBUG RELOAD")
+    cut(b.server)
+    lost = a("LEASE.OPEN r u1 SESSION b")
+    wait_until(lambda: a("LEASE.ROSTER r")["now"] > lost["now"] + 100, what="some time has passed")
+    promote(b.server)
+    assert b("LEASE.OPEN r u1 SESSION c")["epoch"] > lost["epoch"]
+    follow(a.server, b.server)
+    handed_over(a.server, b.server)
+
+
 def test_repl_08_moved_right_after_a_promotion(client):
     """REPL-08 An acknowledged OPEN is lost: a room renamed before the new primary has looked at it has risen all the same."""
     first = client("LEASE.OPEN r u1 SESSION a")

@@ -2,6 +2,9 @@
 
 mod support;
 
+use redis_lease::core::effect::{Effect, Ended, Lingered, Motion, Renewed};
+use redis_lease::core::id::Id;
+use redis_lease::core::lease::Reason;
 use redis_lease::core::policy::Setting;
 use redis_lease::core::refusal::{Limit, Refusal};
 use redis_lease::core::room::Room;
@@ -184,4 +187,50 @@ fn disk_06_the_last_numbers_work() {
     node.begin(Beginning::Era { grace_ms: Some(0) });
     assert_eq!(field(&node.everyone()[0], "left_ms"), Some("30000"));
     exercise(node.room.expect("a room"), NOW);
+}
+
+/// One event number stays in reserve for every live lease.
+#[test]
+fn the_last_event_numbers_are_for_removals() {
+    let open = |left: u64| {
+        let mut node = Node::new(9, NOW);
+        node.room = Some(Parts { event_n: MAX - left, ..Parts::of(&[LEASE]) }.load().expect("a room"));
+        let newcomer = Open { user: "v".to_owned(), session: Some("b".to_owned()), ..Open::default() };
+        (node.run(&Command::Open(newcomer)).err(), node)
+    };
+    assert_eq!(open(2).0, Some(Refusal::Limit(Limit::Exhausted)));
+    let (refused, mut node) = open(3);
+    assert_eq!(refused, None);
+    node.now = Now { mono: NOW.mono + 30_000, unix: NOW.unix + 30_000 };
+    node.tick();
+    let numbers: Vec<u64> = node.stream.iter().map(|event| event.n).collect();
+    assert_eq!(numbers, [MAX - 2, MAX - 1, MAX]);
+}
+
+/// An effect that does not fit the room any more is dropped.
+#[test]
+fn effects_of_another_epoch_change_nothing() {
+    let mut node = Node::new(9, NOW);
+    node.room = Some(Parts::of(&[LEASE]).load().expect("a room"));
+    let before = node.everyone();
+    let session = Id::new(LEASE.session.as_bytes());
+    let (seq, at, deadline) = (9, NOW.unix, NOW.mono + 60_000);
+    for epoch in [LEASE.epoch - 1, LEASE.epoch + 1] {
+        let renewed = Renewed { epoch, seq, at, deadline, motion: Motion::Renewed, report: None };
+        let lingered = Lingered { session: session.clone(), epoch, deadline: NOW.mono + 1, span_ms: 1 };
+        let ended = Ended {
+            session: session.clone(),
+            epoch,
+            reason: Reason::Left,
+            at,
+            tombstone_until: deadline,
+            replaced_by: None,
+            closing: None,
+        };
+        let room = node.room.as_mut().expect("a room");
+        room.apply(&Effect::Renewed(session.clone(), renewed));
+        room.apply(&Effect::Lingered(lingered));
+        room.apply(&Effect::Ended(ended));
+        assert_eq!(before, node.everyone());
+    }
 }

@@ -8,13 +8,15 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use redis_lease::core::codec;
+use redis_lease::core::effect::Effect;
 use redis_lease::core::time::Now;
 
 use support::cases;
 use support::command::{event_fields, head, Command, Fields, Open, Renew, Reply};
 use support::history::{history, Beat, Presented, Step, DEVICES, SESSIONS, USERS};
 use support::naive::Naive;
-use support::node::{load, Beginning, Node};
+use support::node::{load, Beginning, Node, Sent};
 
 /// The primary's clocks at the beginning, and how far the replica's monotonic clock is from the primary's.
 const START: Now = Now { mono: 1 << 40, unix: 1_894_006_800_000 };
@@ -26,6 +28,8 @@ struct Pair {
     naive: Naive,
     /// Every session id that was ever used.
     sessions: Vec<String>,
+    /// What the replica got.
+    received: Vec<Sent>,
 }
 
 impl Pair {
@@ -36,6 +40,7 @@ impl Pair {
             replica: Node::new(8, apart),
             naive: Naive::new(START.mono, START.unix, 7),
             sessions: SESSIONS.map(str::to_owned).into(),
+            received: Vec::new(),
         }
     }
 
@@ -119,6 +124,7 @@ impl Pair {
                 Command::Kick { user: of.map(user), device: device.map(|i| DEVICES[i].unwrap_or("default").to_owned()) }
             }
             Step::Reap(count) => Command::Reap { count: *count },
+            Step::Count => Command::Count,
             Step::Policy(setting, value) => {
                 let refused = value.is_some_and(|v| self.core.settings.check_own(*setting, v).is_err());
                 Command::SetPolicy(vec![(*setting, value.filter(|_| !refused))])
@@ -128,7 +134,9 @@ impl Pair {
     }
 
     fn renew(&self, beat: &Beat, rest: &Renew) -> Renew {
-        let session = self.sessions[beat.session % self.sessions.len()].clone();
+        let live = if beat.live { self.naive.live_sessions() } else { Vec::new() };
+        let among = if live.is_empty() { &self.sessions } else { &live };
+        let session = among[beat.session % among.len()].clone();
         let lease = self.naive.session(&session);
         let seq = lease.map_or(0, |l| l.seq).saturating_add_signed(beat.seq_off).min(i64::MAX as u64);
         Renew {
@@ -191,9 +199,11 @@ impl Pair {
             return;
         }
         self.core.begin(why);
+        // The replica knows what everybody knows.
+        let known_ms = self.replica.room.as_ref().map_or(0, |room| room.gen().ms);
         match why {
-            Beginning::Era { grace_ms } => self.naive.era(grace_ms),
-            Beginning::Restored => self.naive.restored(),
+            Beginning::Era { grace_ms } => self.naive.era(grace_ms, known_ms),
+            Beginning::Restored => self.naive.restored(known_ms),
             Beginning::Moved => self.naive.moved(),
         }
     }
@@ -206,8 +216,42 @@ impl Pair {
 
     fn replicate(&mut self) {
         for sent in self.core.sent.drain(..) {
+            self.received.push(sent.clone());
             self.replica.receive(sent);
         }
+    }
+
+    /// Heartbeats and endings that come again, and late, change nothing while their sessions are remembered.
+    fn repeat(&mut self) {
+        self.pass(7);
+        let before = self.replica.everyone();
+        let mut again = Vec::new();
+        for sent in std::mem::take(&mut self.received) {
+            match sent {
+                Sent::Unit { effects, events } => {
+                    let effects = codec::decode(&effects, self.replica.now).expect("effects a node encoded");
+                    let mut late = Vec::new();
+                    for effect in effects {
+                        match effect {
+                            Effect::Renewed(..) | Effect::Ended(_) => late.push(effect),
+                            Effect::Forgot(_) => {
+                                again.clear();
+                                late.clear();
+                            }
+                            _ => {}
+                        }
+                    }
+                    again.push(Sent::Unit { effects: codec::encode(&late, self.replica.now), events });
+                }
+                Sent::Heartbeat { .. } => again.push(sent),
+                // A room of the same name counts its epochs anew.
+                Sent::Vanished => again.clear(),
+            }
+        }
+        if self.replica.room.is_some() {
+            again.into_iter().for_each(|sent| self.replica.receive(sent));
+        }
+        assert_eq!(set(&before), set(&self.replica.everyone()), "late effects");
     }
 
     fn compare(&mut self) {
@@ -244,7 +288,6 @@ impl Pair {
         for roster in rosters {
             assert_eq!(rows(self.core.run(&roster)), rows(self.naive.run(&roster)), "{roster:?}");
         }
-        self.run(&Command::Count);
         for session in self.sessions.clone() {
             self.run(&Command::Get(session));
         }
@@ -289,5 +332,6 @@ proptest! {
             pair.take(step);
             pair.compare();
         }
+        pair.repeat();
     }
 }

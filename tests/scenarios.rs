@@ -13,7 +13,8 @@
 //!
 //! `e1`, `e2` … are the epochs the OPENs returned, in order; a retry counts once. Further lines: `again` (an empty node
 //! within a scenario), `clock MS`, `wall ±MS` (the wall clock is set), `config NAME VALUE`, `reaper`,
-//! `restart AFTER-MS GRACE-MS` and `promote GRACE-MS` (-1: each lease's own ttl). `#` begins a comment.
+//! `restart AFTER-MS GRACE-MS [±MS]` (and the wall clock is set meanwhile), `promote GRACE-MS` (-1: each lease's own
+//! ttl). `#` begins a comment.
 //!
 //! When a node is done with, what must hold after every scenario is checked.
 
@@ -52,10 +53,7 @@ impl<'a> Stage<'a> {
         match words[..] {
             ["EV"] => return self.check_events(&expected),
             ["clock", ms] => self.set_clocks(Now { mono: number(ms), unix: number(ms) }),
-            ["wall", step] => {
-                let Now { mono, unix } = self.node.now;
-                self.set_clocks(Now { mono, unix: unix.saturating_add_signed(step.parse().expect("ms")) });
-            }
+            ["wall", step] => self.set_wall_clock(step),
             ["held", by] => {
                 self.held = true;
                 self.pass(by);
@@ -66,7 +64,8 @@ impl<'a> Stage<'a> {
                 let (setting, value) = setting(name, value);
                 self.node.settings.set(&[(setting, value.expect("a value"))]).expect("a setting that is allowed");
             }
-            ["restart", after, grace] => self.restart(after, grace),
+            ["restart", after, grace] => self.restart(after, grace, "0"),
+            ["restart", after, grace, step] => self.restart(after, grace, step),
             ["promote", grace] => self.begin(grace),
             [by] if by.starts_with('+') => self.pass(by),
             _ => return self.command(&words, &expected),
@@ -160,9 +159,15 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn restart(&mut self, after: &str, grace: &str) {
+    fn set_wall_clock(&mut self, step: &str) {
+        let Now { mono, unix } = self.node.now;
+        self.set_clocks(Now { mono, unix: unix.saturating_add_signed(step.parse().expect("ms")) });
+    }
+
+    fn restart(&mut self, after: &str, grace: &str, step: &str) {
         let parts = self.node.save().expect("a room to save");
         self.pass(after);
+        self.set_wall_clock(step);
         self.node.room = Some(load(&parts, self.node.now).expect("a room that was saved"));
         self.begin(grace);
     }

@@ -89,7 +89,8 @@ def balanced(entries, room, jumps_allowed):
     ledger = Ledger(entries, jumps_allowed)
     if not ledger.whole:
         return
-    assert {lease: user for lease, (user, _) in ledger.leases.items()} == live
+    told = {lease: user for lease, (user, _) in ledger.leases.items()}
+    assert told == live, f"by events alone {told.items() - live.items()}, by the roster alone {live.items() - told.items()}"
     if entries and entries[-1]["gen"] == room["gen"]:
         assert room["event_n"] == entries[-1]["n"]
     for user, told in ledger.user_leases.items():

@@ -9,7 +9,7 @@ use crate::core::{codec, wire::Corrupt};
 use crate::server::api::Ctx;
 use crate::server::entry::command_entry;
 use crate::server::keys::{Key, Kind};
-use crate::server::rooms::{self, RoomValue, Standing, ROOM};
+use crate::server::rooms::{self, Arrival, RoomValue, ROOM};
 use crate::server::strings::{Args, Str};
 use crate::server::{log, unit};
 
@@ -51,7 +51,7 @@ fn apply(ctx: Ctx, name: Str<'_>, payload: &[u8], env: &Env) -> Result<(), Corru
     let signals = effects.iter().any(|effect| !matches!(effect, Effect::Renewed(..) | Effect::Noted(_)));
     let mut key = Key::write(ctx, name);
     if let (Kind::Missing, Some(Effect::Began(_))) = (key.kind(&ROOM), effects.first()) {
-        key.set_value(&ROOM, Box::new(RoomValue::new(Room::default(), Standing::Loaded)));
+        key.set_value(&ROOM, Box::new(RoomValue::new(Room::default(), Arrival::Settled)));
     }
     if let Kind::Value(value) = key.kind(&ROOM) {
         unit::apply(ctx, name, value, &effects, env);
@@ -68,7 +68,7 @@ fn restore_part(ctx: Ctx, name: Str<'_>, payload: &[u8], env: &Env) -> Result<()
     let begins = snapshot::is_header(payload);
     let mut key = Key::write(ctx, name);
     if let (Kind::Missing, true) = (key.kind(&ROOM), begins) {
-        key.set_value(&ROOM, Box::new(RoomValue::new(Room::default(), Standing::Loaded)));
+        key.set_value(&ROOM, Box::new(RoomValue::new(Room::default(), Arrival::Settled)));
     }
     let Kind::Value(value) = key.kind(&ROOM) else { return Err(Corrupt("a part of a room without its header")) };
     let mut read = Ok(());

@@ -42,10 +42,10 @@ pub fn id(text: &[u8]) -> Result<&[u8], Refusal> {
     Ok(text)
 }
 
-/// Hides the tokens among the options from index `first` on from SLOWLOG and MONITOR. Before anything is checked: a
-/// command that is refused shows up there all the same. A word too many hidden does no harm.
-pub fn hide_tokens(args: Args<'_>, first: usize) {
-    for at in first..args.len() {
+/// Hides what follows the word TOKEN or GRANT-TOKEN, anywhere behind the room, from SLOWLOG and MONITOR. Before
+/// anything is checked: a command that is refused shows up there all the same. A word too many hidden does no harm.
+pub fn hide_tokens(args: Args<'_>) {
+    for at in 2..args.len() {
         let word = args.get(at);
         if word.eq_ignore_ascii_case(b"TOKEN") || word.eq_ignore_ascii_case(b"GRANT-TOKEN") {
             entry::hide(at + 1);

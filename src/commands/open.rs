@@ -38,7 +38,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 };
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::hide_tokens(args, 3);
+    args::hide_tokens(args);
     let env = rooms::env();
     let open = parse(ctx, args, &env)?;
     role::check_may_decide(ctx)?;
@@ -52,7 +52,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
             }
             None => {
                 drop(key);
-                let room = rooms::fresh(ctx, name, &env);
+                let room = rooms::fresh(ctx, name, &env)?;
                 (room.decide_open(&open, &env)?, None, Some(room))
             }
         }

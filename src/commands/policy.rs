@@ -90,7 +90,7 @@ fn set(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
             Some(value) => (value.room.decide_policy(values, &env), None),
             None => {
                 drop(key);
-                let room = rooms::fresh(ctx, name, &env);
+                let room = rooms::fresh(ctx, name, &env)?;
                 (room.decide_policy(values, &env), Some(room))
             }
         }

@@ -83,6 +83,13 @@ impl Queue {
         self.set(place, bound, records);
     }
 
+    /// Brings all bounds that are later forward to `bound`. Few records come so at once, so their order is not kept.
+    pub fn level(&mut self, bound: u64) {
+        for entry in &mut self.heap {
+            entry.bound = entry.bound.min(bound);
+        }
+    }
+
     /// Slots of entries with a bound at or before `moment`, `most` at most, in no order; the work grows with their
     /// number only.
     pub fn due(&self, moment: u64, most: usize) -> Vec<u32> {

@@ -98,6 +98,11 @@ impl Room {
         self.begun.as_ref().map_or(self.gen, |b| b.gen)
     }
 
+    /// The ms of the history that all nodes know.
+    pub fn written_gen_ms(&self) -> u64 {
+        self.gen.ms
+    }
+
     /// What the ms of the next history must exceed.
     pub fn last_gen_ms(&self) -> u64 {
         self.gen().ms.max(self.gen_told_ms)

@@ -117,6 +117,11 @@ pub fn settle(db: i32, name: &[u8], bound: Option<u64>) {
     });
 }
 
+/// Every bound may be too late: each room is looked at once, from `mono` on.
+pub fn look_at_all(mono: u64) {
+    INDEX.with_borrow_mut(|index| index.queue.level(mono));
+}
+
 pub fn flushed(db: Option<i32>) {
     INDEX.with_borrow_mut(|index| index.rebuild(|of| (db.is_some_and(|db| db != of)).then_some(of)));
 }

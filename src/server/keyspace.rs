@@ -15,7 +15,7 @@ use redis_module::raw::{self, RedisModuleCtx};
 use super::api::{api, has_api, Ctx, OK};
 use super::entry::{self, guard, Timer};
 use super::keys::{Key, Kind};
-use super::rooms::{self, RoomValue, Standing, ROOM};
+use super::rooms::{self, Arrival, RoomValue, ROOM};
 use super::strings::{OwnedStr, Str};
 use super::{deadlines, gauges, log, metrics, role, settings, streams, unit};
 use crate::core::effect::Gen;
@@ -50,7 +50,8 @@ thread_local! {
     static LAST_UNLINKED: RefCell<Option<Unlinked>> = const { RefCell::new(None) };
     static QUIET: Cell<bool> = const { Cell::new(false) };
     static LISTENING: Cell<bool> = const { Cell::new(false) };
-    static MOVED_FROM: Cell<Option<i32>> = const { Cell::new(None) };
+    /// The database that the running MOVE or COPY was called in.
+    static CALLED_IN: Cell<Option<i32>> = const { Cell::new(None) };
     /// Rooms that `rdb_load` made and no notification has placed yet.
     static ARRIVING: Cell<u64> = const { Cell::new(0) };
 }
@@ -73,6 +74,11 @@ pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
 /// `rdb_load` has made a room; a notification will say where it is.
 pub fn arriving() {
     ARRIVING.set(ARRIVING.get() + 1);
+}
+
+/// A MOVE or COPY was called in database `db`; its notification comes from the other.
+pub fn called_in(db: i32) {
+    CALLED_IN.set(Some(db));
 }
 
 /// The value of this key leaves the keyspace, or moves in it.
@@ -163,7 +169,7 @@ fn close(ctx: Ctx, closure: Closure) {
     let env = rooms::env();
     let owned = OwnedStr::new(&closure.name);
     let name = owned.lend();
-    let begun = matches!(Key::read(ctx, name).kind(&ROOM), Kind::Value(v) if v.standing == rooms::standing_now());
+    let begun = matches!(Key::read(ctx, name).kind(&ROOM), Kind::Value(v) if rooms::has_begun(v));
     if !begun && close_by_itself(ctx, &closure, name, &env) {
         return;
     }
@@ -205,18 +211,18 @@ fn close_by_itself(ctx: Ctx, closure: &Closure, name: Str<'_>, env: &Env) -> boo
 fn notified(ctx: Ctx, _class: c_int, event: &CStr, key: Str<'_>) {
     match event.to_bytes() {
         // This key lives on the server's stack: opening it would take a reference and crash.
-        b"loaded" if ARRIVING.get() > 0 => place(ctx, OwnedStr::new(key.bytes()).lend(), None),
+        b"loaded" if ARRIVING.get() > 0 => arrived(ctx, OwnedStr::new(key.bytes()).lend()),
         b"rename_from" => forget_closure(ctx.db(), key.bytes()),
         b"move_from" => {
-            MOVED_FROM.set(Some(ctx.db()));
+            called_in(ctx.db());
             forget_closure(ctx.db(), key.bytes());
         }
-        b"move_to" => {
-            place(ctx, key, Some(Standing::Moved));
-            // Valkey 8.1 lends a handler its caller's own client and leaves it in the event's database.
-            MOVED_FROM.take().map(|db| ctx.select_db(db));
+        b"rename_to" => moved(ctx, key),
+        b"move_to" | b"copy_to" => {
+            moved(ctx, key);
+            // Valkey 8.1 lends a handler its caller's own client, and leaves it in the event's database.
+            CALLED_IN.take().map(|db| ctx.select_db(db));
         }
-        b"rename_to" | b"copy_to" => place(ctx, key, Some(Standing::Moved)),
         b"restore" => restored(ctx, key),
         b"del" => {
             LAST_UNLINKED.take();
@@ -240,21 +246,30 @@ fn restored(ctx: Ctx, name: Str<'_>) {
         value.room.raise_highest(before.written_epoch);
         value.outranked = before.highest_epoch;
     }
-    place(ctx, name, None);
+    arrived(ctx, name);
 }
 
-/// A room has arrived under this name: it counts here from now on, and the reaper looks at it.
-fn place(ctx: Ctx, name: Str<'_>, standing: Option<Standing>) {
+fn moved(ctx: Ctx, name: Str<'_>) {
+    if let Kind::Value(value) = Key::write(ctx, name).kind(&ROOM) {
+        if value.arrival == Arrival::Settled {
+            value.arrival = Arrival::Moved;
+        }
+    }
+    place(ctx, name);
+}
+
+/// What `rdb_load` made has its place.
+fn arrived(ctx: Ctx, name: Str<'_>) {
+    if place(ctx, name) {
+        ARRIVING.set(ARRIVING.get().saturating_sub(1));
+    }
+}
+
+/// A room is under this name: it counts here from now on, and the reaper looks at it. False if there is none.
+fn place(ctx: Ctx, name: Str<'_>) -> bool {
     let bound = {
         let mut key = Key::write(ctx, name);
-        let Kind::Value(value) = key.kind(&ROOM) else { return };
-        // One of an earlier era, or just loaded, begins anew for that reason, which takes more care.
-        if let Some(standing) = standing.filter(|_| value.standing == rooms::standing_now()) {
-            value.standing = standing;
-        }
-        if matches!(value.standing, Standing::Loaded | Standing::Restored) && !value.counted {
-            ARRIVING.set(ARRIVING.get().saturating_sub(1));
-        }
+        let Kind::Value(value) = key.kind(&ROOM) else { return false };
         if !value.counted {
             gauges::changed(ctx.db(), None, value.room.gauges());
             value.counted = true;
@@ -263,6 +278,7 @@ fn place(ctx: Ctx, name: Str<'_>, standing: Option<Standing>) {
         value.indexed
     };
     deadlines::expect(ctx, name, Some(bound));
+    true
 }
 
 /// FLUSHDB, FLUSHALL, and what a replica drops before a full sync: nothing is unlinked, so all is forgotten here.

@@ -10,7 +10,7 @@ use redis_module::raw::{
 
 use super::api::{api, Ctx};
 use super::entry::guard;
-use super::rooms::{RoomValue, Standing, ROOM};
+use super::rooms::{Arrival, RoomValue, ROOM};
 use super::strings::Str;
 use super::{clock, defrag, keyspace, load, log, unit};
 use crate::core::snapshot::{self, Digest, Loading};
@@ -92,9 +92,10 @@ fn read_room(rdb: *mut RedisModuleIO, encoding: c_int) -> Result<RoomValue, Stri
         let part = read_part(rdb).ok_or("its payload ends early")?;
         loading.part(&part, now).map_err(|corrupt| corrupt.0.to_owned())?;
     }
-    let standing = if Ctx::detached().flags().loading() { Standing::Loaded } else { Standing::Restored };
+    // What a load brings begins anew when it is over, with all the others.
+    let arrival = if Ctx::detached().flags().loading() { Arrival::Settled } else { Arrival::Restored };
     keyspace::arriving();
-    Ok(RoomValue::new(loading.into_room(), standing))
+    Ok(RoomValue::new(loading.into_room(), arrival))
 }
 
 fn read_part(rdb: *mut RedisModuleIO) -> Option<Vec<u8>> {
@@ -181,9 +182,11 @@ unsafe extern "C" fn unlink(ctx: *mut RedisModuleKeyOptCtx, value: *const c_void
     guard(|| keyspace::unlinked(db, name.bytes(), value));
 }
 
-unsafe extern "C" fn copy(_ctx: *mut RedisModuleKeyOptCtx, value: *const c_void) -> *mut c_void {
+unsafe extern "C" fn copy(ctx: *mut RedisModuleKeyOptCtx, value: *const c_void) -> *mut c_void {
+    // SAFETY: the context is live.
+    keyspace::called_in(unsafe { api!(RedisModule_GetDbIdFromOptCtx)(ctx) });
     // SAFETY: the server passes a value of this type.
     let value = unsafe { room(value) };
-    let copied = guard(|| Box::new(RoomValue::new(value.room.clone(), value.standing)));
+    let copied = guard(|| Box::new(value.copied()));
     copied.map_or(std::ptr::null_mut(), |copied| Box::into_raw(copied).cast())
 }

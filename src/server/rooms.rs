@@ -10,7 +10,8 @@ use std::cell::Cell;
 use super::api::{self, Ctx};
 use super::keys::{Key, KeyType, Kind};
 use super::strings::Str;
-use super::{clock, keyspace, role, settings, streams};
+use super::{clock, deadlines, keyspace, role, settings, streams, unit};
+use crate::commands::args;
 use crate::core::effect::{Began, Gen, Recovery};
 use crate::core::refusal::Refusal;
 use crate::core::room::{Env, Room};
@@ -21,28 +22,29 @@ pub static ROOM: KeyType<RoomValue> = KeyType::unregistered();
 
 /// Epochs that a lost primary may have given for one holder, at most, between two replications.
 const LOST_EPOCHS: u64 = 1024;
+/// The same for each ms between two histories that began apart: far more than OPENs of one holder can be.
+const LOST_EPOCHS_PER_MS: u64 = 16;
 /// Events that a lost primary may have numbered.
 const LOST_EVENTS: u64 = 1 << 20;
 /// A stream id above this was not written by a room: one foreign XADD must not exhaust its counter.
 const FOREIGN_ID: u64 = 1 << 62;
 
-/// Why a room begins a new history when it is next looked at.
+/// How a room came to be under its name. Where an era has begun since, that goes before: it takes more care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Its history goes on, as long as the node's era is this one.
-    Since(u32),
-    /// The server loaded it from disk or from its primary.
-    Loaded,
+pub enum Arrival {
+    /// Its history goes on.
+    Settled,
     Restored,
     /// RENAME, MOVE or COPY brought it here.
     Moved,
 }
 
 /// What a room's key holds.
-#[derive(Clone)]
 pub struct RoomValue {
     pub room: Room,
-    pub standing: Standing,
+    pub arrival: Arrival,
+    /// The serial of the era in which it was last looked at.
+    era: u32,
     /// The bound the deadline index has for it; `u64::MAX`: none.
     pub indexed: u64,
     /// Whether the gauges of this database include it.
@@ -52,9 +54,15 @@ pub struct RoomValue {
 }
 
 impl RoomValue {
-    pub fn new(room: Room, standing: Standing) -> Self {
+    /// A copy, not yet under any name.
+    pub fn copied(&self) -> Self {
+        Self { era: self.era, outranked: self.outranked, ..Self::new(self.room.clone(), self.arrival) }
+    }
+
+    /// One that belongs to the era of now.
+    pub fn new(room: Room, arrival: Arrival) -> Self {
         keyspace::listen();
-        Self { room, standing, indexed: u64::MAX, counted: false, outranked: 0 }
+        Self { room, arrival, era: ERA.get().serial, indexed: u64::MAX, counted: false, outranked: 0 }
     }
 }
 
@@ -71,16 +79,18 @@ thread_local! {
     static LAST_GEN_MS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The node has loaded its data or become primary: every room begins anew, with what is drawn here once for all.
+/// The node has loaded its data or become primary: every room begins anew, with what is drawn here once for all. Since
+/// that may bring deadlines forward (another clock has saved them), the reaper looks at every room once.
 pub fn begin_era() {
     let now = clock::now();
     let gen = draw_gen(now);
     ERA.with(|era| era.set(Era { serial: era.get().serial.wrapping_add(1), gen, at: now.mono }));
+    deadlines::look_at_all(now.mono);
 }
 
-/// The standing of a room that begins or has begun on this node now.
-pub fn standing_now() -> Standing {
-    Standing::Since(ERA.get().serial)
+/// Whether the room has begun the history it is to have on this node.
+pub fn has_begun(value: &RoomValue) -> bool {
+    beginning(value).is_none()
 }
 
 fn draw_gen(now: Now) -> Gen {
@@ -114,6 +124,7 @@ pub fn find<'k>(ctx: Ctx, key: &'k mut Key, name: Str<'_>, env: &Env) -> Result<
     match key.kind(&ROOM) {
         Kind::Value(value) => {
             begin(value, reason, last_event, env);
+            deadlines::expect(ctx, name, unit::new_bound(value, env));
             Ok(Some(value))
         }
         Kind::Missing | Kind::Other => Ok(None),
@@ -121,10 +132,11 @@ pub fn find<'k>(ctx: Ctx, key: &'k mut Key, name: Str<'_>, env: &Env) -> Result<
 }
 
 /// A room for a name that has none. Its first write puts it into the keyspace.
-pub fn fresh(ctx: Ctx, name: Str<'_>, env: &Env) -> Room {
+pub fn fresh(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<Room, Refusal> {
+    args::within(name.bytes(), env.settings.max_id_bytes())?;
     keyspace::close_before(ctx, name.bytes());
     let event_n = streams::last_event(ctx, name).filter(|n| *n <= FOREIGN_ID).unwrap_or(0);
-    Room::new(Began { gen: draw_gen(env.now), floor: 0, event_n, at: env.now.mono, recovery: None })
+    Ok(Room::new(Began { gen: draw_gen(env.now), floor: 0, event_n, at: env.now.mono, recovery: None }))
 }
 
 #[derive(Clone, Copy)]
@@ -136,12 +148,23 @@ enum Beginning {
 
 fn beginning(value: &RoomValue) -> Option<Beginning> {
     let era = ERA.get();
-    match value.standing {
-        Standing::Since(serial) if serial == era.serial => None,
-        Standing::Since(_) | Standing::Loaded => Some(Beginning::Era(era)),
-        Standing::Restored => Some(Beginning::Restored),
-        Standing::Moved => Some(Beginning::Moved),
+    if value.era != era.serial {
+        return Some(Beginning::Era(era));
     }
+    match value.arrival {
+        Arrival::Settled => None,
+        Arrival::Restored => Some(Beginning::Restored),
+        Arrival::Moved => Some(Beginning::Moved),
+    }
+}
+
+/// Above every epoch that may have been given and not replicated. A node that was lost may itself have begun a history
+/// that no other node knows of, and given epochs above its floor: so the floor also rises with the time since the
+/// history that all know began, and the later of two nodes always stands above the earlier.
+fn floor_after_loss(room: &Room, outranked: u64, gen: Gen) -> u64 {
+    let unknown_ms = gen.ms.saturating_sub(room.written_gen_ms());
+    let lost = unknown_ms.saturating_mul(LOST_EPOCHS_PER_MS).saturating_add(LOST_EPOCHS);
+    room.highest_epoch().max(outranked).saturating_add(lost).min(MAX)
 }
 
 fn begin(value: &mut RoomValue, reason: Beginning, last_event: Option<u64>, env: &Env) {
@@ -153,13 +176,9 @@ fn begin(value: &mut RoomValue, reason: Beginning, last_event: Option<u64>, env:
     let gen = Gen { ms: drawn.ms.max(room.last_gen_ms().saturating_add(1)).min(MAX), ..drawn };
     LAST_GEN_MS.set(LAST_GEN_MS.get().max(gen.ms));
     let met = last_event.filter(|n| *n <= FOREIGN_ID).unwrap_or(0).max(room.event_n());
-    let (lost_epochs, lost_events) = match reason {
-        Beginning::Era(_) | Beginning::Restored => (LOST_EPOCHS, LOST_EVENTS),
+    let (floor, lost_events) = match reason {
+        Beginning::Era(_) | Beginning::Restored => (floor_after_loss(room, value.outranked, gen), LOST_EVENTS),
         Beginning::Moved => (0, 0),
-    };
-    let floor = match lost_epochs {
-        0 => 0,
-        lost => room.highest_epoch().max(value.outranked).saturating_add(lost).min(MAX),
     };
     let recovery = match reason {
         Beginning::Era(era) => Some(Recovery {
@@ -171,5 +190,5 @@ fn begin(value: &mut RoomValue, reason: Beginning, last_event: Option<u64>, env:
     };
     let event_n = met.saturating_add(lost_events).min(MAX);
     room.begin(Began { gen, floor, event_n, at: env.now.mono, recovery });
-    value.standing = standing_now();
+    (value.arrival, value.era) = (Arrival::Settled, ERA.get().serial);
 }

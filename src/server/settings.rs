@@ -15,6 +15,7 @@ use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 
 use super::api::{api, Ctx, ERR, OK};
 use super::strings::OwnedStr;
+use super::{clock, deadlines};
 use crate::core::policy::{Domain, Setting, Settings};
 
 /// Settings that only the main thread touches.
@@ -120,6 +121,9 @@ fn register_one(ctx: Ctx, setting: Setting, default: i64) -> bool {
 fn take_over() -> Result<(), &'static str> {
     PENDING.get().check(APPLIED.get())?;
     APPLIED.change(|applied| applied.clone_from(PENDING.get()));
+    // A shorter window of empty rooms, say, must not wait for what the longer one had announced.
+    deadlines::look_at_all(clock::now().mono);
+    deadlines::arm(Ctx::detached());
     Ok(())
 }
 

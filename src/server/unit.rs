@@ -9,7 +9,7 @@ use std::ffi::CString;
 use super::api::Ctx;
 use super::call::{self, Words};
 use super::keys::{Key, Kind};
-use super::rooms::{self, RoomValue, ROOM};
+use super::rooms::{Arrival, RoomValue, ROOM};
 use super::streams::{self, Unwritten};
 use super::strings::Str;
 use super::{deadlines, gauges, metrics};
@@ -35,7 +35,7 @@ pub fn commit(ctx: Ctx, name: Str<'_>, mut plan: Plan, fresh: Option<Room>, env:
     {
         let mut key = Key::write(ctx, name);
         if let Some(room) = fresh {
-            key.set_value(&ROOM, Box::new(RoomValue::new(room, rooms::standing_now())));
+            key.set_value(&ROOM, Box::new(RoomValue::new(room, Arrival::Settled)));
         }
         let Kind::Value(value) = key.kind(&ROOM) else { return Ok(()) };
         apply(ctx, name, value, &plan.effects, env);

@@ -34,6 +34,7 @@ pub enum Step {
         device: Option<usize>,
     },
     Reap(u64),
+    Count,
     Policy(Setting, Option<i64>),
     Config(Setting, i64),
     Reaper,
@@ -61,6 +62,8 @@ pub enum Step {
 /// Which session is meant, and how right the caller is about it.
 #[derive(Clone, Debug)]
 pub struct Beat {
+    /// One of the live ones, mostly.
+    pub live: bool,
     pub session: usize,
     pub epoch_off: i64,
     pub seq_off: i64,
@@ -90,12 +93,8 @@ fn beat() -> impl Strategy<Value = Beat> {
     let off = |wrong: i64| prop_oneof![8 => Just(0), 1 => Just(wrong), 1 => Just(-wrong)];
     let seq_off = prop_oneof![6 => 1..3i64, 2 => Just(0), 1 => Just(-1), 1 => Just(i64::MAX)];
     let token = prop_oneof![8 => Just(Presented::Right), 1 => Just(Presented::Wrong), 1 => Just(Presented::None)];
-    (any::<usize>(), off(1), seq_off, token).prop_map(|(session, epoch_off, seq_off, token)| Beat {
-        session,
-        epoch_off,
-        seq_off,
-        token,
-    })
+    (prop::bool::weighted(0.8), any::<usize>(), off(1), seq_off, token)
+        .prop_map(|(live, session, epoch_off, seq_off, token)| Beat { live, session, epoch_off, seq_off, token })
 }
 
 fn open() -> impl Strategy<Value = Step> {
@@ -158,6 +157,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (rarely(0..USERS.len()), rarely(0..DEVICES.len())).prop_map(|(user, device)| Step::Kick { user, device }),
         5 => (1..4u64).prop_map(Step::Reap),
         10 => Just(Step::Reaper),
+        5 => Just(Step::Count),
         8 => prop_oneof![0..3u64, 100..40_000u64].prop_map(Step::Pass),
         20 => (0..3usize, -1..2i64).prop_map(|(nth, off)| Step::PassTo(nth, off)),
         3 => wall().prop_map(Step::Wall),

@@ -177,6 +177,10 @@ impl Naive {
         self.leases.iter().find(|l| l.session == session)
     }
 
+    pub fn live_sessions(&self) -> Vec<String> {
+        self.leases.iter().filter(|l| self.is_live(l)).map(|l| l.session.clone()).collect()
+    }
+
     /// Live, overdue, or remembered; an overdue one for as long as a tombstone of its would be.
     fn known(&self, session: &str) -> Option<u64> {
         let lease = self.session(session)?;
@@ -365,16 +369,16 @@ impl Naive {
         self.n = self.n.max(self.last_event());
     }
 
-    /// RESTORE: what a lost history may have given is skipped.
-    pub fn restored(&mut self) {
+    /// RESTORE: what a lost history may have given is skipped. All nodes know the history that began at `known_ms`.
+    pub fn restored(&mut self, known_ms: u64) {
         self.moved();
         self.n += 1 << 20;
-        self.floor = self.highest_epoch() + 1024;
+        self.floor = self.highest_epoch() + 1024 + 16 * (self.gen_ms - known_ms);
     }
 
     /// A load or a promotion: leases have some time left again, never more than their ttl, their span or their cap.
-    pub fn era(&mut self, grace_ms: Option<u64>) {
-        self.restored();
+    pub fn era(&mut self, grace_ms: Option<u64>, known_ms: u64) {
+        self.restored(known_ms);
         let now = self.mono;
         for l in self.leases.iter_mut().filter(|l| l.ended.is_none()) {
             let most = l.ttl.min(l.span.unwrap_or(l.ttl));

@@ -23,6 +23,8 @@ use super::digest;
 
 /// What a load or promotion adds to the highest epoch and to the event counter (contract, invariant 1 and section 10).
 pub const LOST_EPOCHS: u64 = 1024;
+/// For each ms since the history that all nodes know began: a node that was lost may have begun one of its own.
+pub const LOST_EPOCHS_PER_MS: u64 = 16;
 pub const LOST_EVENTS: u64 = 1 << 20;
 
 /// Tombstones forgotten in one step of the reaper.
@@ -166,8 +168,10 @@ impl Node {
         let Some(room) = &mut self.room else { return };
         let gen = Gen { ms: gen.ms.max(room.last_gen_ms() + 1), ..gen };
         self.last_gen_ms = gen.ms;
-        let (lost_epochs, lost_events) = match why {
-            Beginning::Era { .. } | Beginning::Restored => (LOST_EPOCHS, LOST_EVENTS),
+        let unknown_ms = gen.ms - room.written_gen_ms();
+        let above_lost = room.highest_epoch().saturating_add(LOST_EPOCHS + unknown_ms * LOST_EPOCHS_PER_MS);
+        let (floor, lost_events) = match why {
+            Beginning::Era { .. } | Beginning::Restored => (above_lost.min(MAX), LOST_EVENTS),
             Beginning::Moved => (0, 0),
         };
         let recovery = match why {
@@ -176,7 +180,7 @@ impl Node {
         };
         room.begin(Began {
             gen,
-            floor: if lost_epochs > 0 { (room.highest_epoch() + lost_epochs).min(MAX) } else { 0 },
+            floor,
             event_n: (last_event.max(room.event_n()) + lost_events).min(MAX),
             at: self.now.mono,
             recovery,
