@@ -81,12 +81,12 @@ fn decide<T>(
         return Ok((decide(&value.room)?, None));
     }
     drop(key);
-    let room = rooms::fresh(ctx, name, env);
+    let room = rooms::fresh(ctx, name, env)?;
     Ok((decide(&room)?, Some(room)))
 }
 
 fn grant(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::hide_tokens(args, 4);
+    args::hide_tokens(args);
     args::room(args.get(1), ctx.flags().cluster())?;
     let env = rooms::env();
     let level = Level::parse(args.get(3)).ok_or(Refusal::Bad("the level is READ or WRITE"))?;
