@@ -107,8 +107,8 @@ fn replay(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether the log holds everything after `after`: all of it by its edges and its length; should the length not fit,
-/// because of entries that are no messages or of a hole, the messages up to `last` one by one.
+/// Whether the log holds everything after `after`: seen one by one up to `last`, which is what is returned; beyond by
+/// its edges and its length alone, as long as they fit.
 fn whole(log: &mut Log, edges: &Edges, after: u64, last: u64, current: u64) -> Result<(), Resync> {
     if after == current {
         return Ok(());
@@ -116,9 +116,8 @@ fn whole(log: &mut Log, edges: &Edges, after: u64, last: u64, current: u64) -> R
     if edges.oldest == 0 || edges.oldest > after + 1 || edges.newest < current {
         return Err(Resync::Trimmed);
     }
-    if log.len() == edges.newest - edges.oldest + 1 {
-        return Ok(());
-    }
+    let fits = log.len() == edges.newest - edges.oldest + 1;
+    let last = if fits { last } else { current };
     let mut messages = log.messages(after + 1, last);
     let follow = (after + 1..=last).all(|seq| messages.next().is_some_and(|entry| entry.ms == seq));
     follow.then_some(()).ok_or(Resync::Trimmed)
