@@ -2,12 +2,13 @@
 //!
 //! No server tells when a transaction is over, but each hands a command to its filters before it runs: outside of any
 //! execution, since what stands in a MULTI was filtered when it was queued. Reaping goes by LEASE.CLOCK, so that it
-//! has a command's context, and its writes go to replicas as one unit.
+//! has a command's context, and its writes go to replicas as one unit (the server does not send the call itself: it
+//! leaves that to a module's commands).
 
 use redis_module::raw::{self, RedisModuleCommandFilterCtx};
 
 use super::api::{api, Ctx};
-use super::call::{call, Words};
+use super::call::{call_replicated, Words};
 use super::entry::guard;
 use super::reaper;
 
@@ -24,7 +25,7 @@ unsafe extern "C" fn filter(_command: *mut RedisModuleCommandFilterCtx) {
         if !ctx.flags().in_script() && reaper::is_due() {
             let mut words = Words::with_capacity(2);
             words.literal("ADVANCE").number(0);
-            call(ctx, c"LEASE.CLOCK", &words);
+            call_replicated(ctx, c"LEASE.CLOCK", &words);
         }
     });
 }
