@@ -1,5 +1,6 @@
 //! The commands: each file one verb, with its row, its grammar, its reply.
 
+pub mod ack;
 pub mod apply;
 pub mod args;
 pub mod clock;
@@ -9,7 +10,9 @@ pub mod grant;
 pub mod help;
 pub mod inspect;
 pub mod kick;
+pub mod lag;
 pub mod leave;
+pub mod mark;
 pub mod mrenew;
 pub mod open;
 pub mod policy;
@@ -37,6 +40,9 @@ pub const COMMANDS: &[&CommandSpec] = &[
     &grant::GRANT,
     &grant::REVOKE,
     &grant::GRANTS,
+    &mark::SPEC,
+    &ack::SPEC,
+    &lag::SPEC,
     &clock::SPEC,
     &help::SPEC,
     &apply::SPEC,

@@ -133,5 +133,5 @@ fn reply(ctx: Ctx, view: &OpenView, env: &Env) {
     reply.field("log_seq").int(0);
     reply.field("log_oldest").int(0);
     reply.field("event_n").int(view.event_n);
-    reply.field("acked").int(0);
+    reply.field("acked").int(view.acked);
 }

@@ -2,7 +2,7 @@
 //! any more is dropped, so that a repeated or late one changes nothing.
 
 use super::effect::{
-    Began, Cut, Effect, Ended, Gen, Granted, Lingered, Motion, Opened, PolicySet, Recovery, Renewed, Revoked,
+    Began, Claimed, Cut, Effect, Ended, Gen, Granted, Lingered, Motion, Opened, PolicySet, Recovery, Renewed, Revoked,
 };
 use super::id::{Id, DEFAULT_DEVICE};
 use super::lease::{Extras, Flags, Lease, Phase, Signal};
@@ -38,6 +38,13 @@ impl Room {
                 }
             }
             Effect::Cut(cut) => self.apply_cut(cut),
+            Effect::Claimed(claimed) => self.apply_claimed(claimed),
+            Effect::CursorsEnded(ended) => {
+                for (user, device) in &ended.holders {
+                    let until = self.cursors.remove(user.as_bytes(), device.as_bytes());
+                    self.busy_until = self.busy_until.max(until.unwrap_or_default());
+                }
+            }
             Effect::Noted(noted) => {
                 self.event_n = noted.event_n;
                 self.events_lost = noted.events_lost;
@@ -243,6 +250,12 @@ impl Room {
         lease.end = cut.deadline;
         let place = lease.place;
         self.deadlines.lower(place, cut.deadline, &mut self.leases);
+    }
+
+    fn apply_claimed(&mut self, c: &Claimed) {
+        if c.seq <= self.log_seq() {
+            self.cursors.advance(c.user.as_bytes(), c.device.as_bytes(), c.claim, c.seq, c.until);
+        }
     }
 
     fn apply_policy(&mut self, set: &PolicySet) {

@@ -3,9 +3,10 @@
 //! A batch is a version byte and effects, each a tag and its fields. Version 2 added grants; version 1 is still read.
 
 use super::access::{Grant, Level};
+use super::cursor::Claim;
 use super::effect::{
-    Began, Closing, Cut, Effect, Ended, Forgot, Gen, GrantEnded, Granted, Lingered, Motion, Noted, Opened, PolicySet,
-    Recovery, Renewed, Report, Revoked,
+    Began, Claimed, Closing, CursorsEnded, Cut, Effect, Ended, Forgot, Gen, GrantEnded, Granted, Lingered, Motion,
+    Noted, Opened, PolicySet, Recovery, Renewed, Report, Revoked,
 };
 use super::lease::{Reason, Signal};
 use super::policy::Setting;
@@ -29,6 +30,8 @@ mod tag {
     pub const REVOKED: u8 = 10;
     pub const GRANT_ENDED: u8 = 11;
     pub const CUT: u8 = 12;
+    pub const CLAIMED: u8 = 17;
+    pub const CURSORS_ENDED: u8 = 18;
 }
 
 pub fn encode(effects: &[Effect], now: Now) -> Vec<u8> {
@@ -164,6 +167,22 @@ fn write(w: &mut Writer, effect: &Effect) {
             w.number(e.epoch);
             w.moment(e.deadline);
         }
+        Effect::Claimed(e) => {
+            w.byte(tag::CLAIMED);
+            w.id(&e.user);
+            w.id(&e.device);
+            w.byte(e.claim as u8);
+            w.number(e.seq);
+            w.moment(e.until);
+        }
+        Effect::CursorsEnded(e) => {
+            w.byte(tag::CURSORS_ENDED);
+            w.number(e.holders.len() as u64);
+            for (user, device) in &e.holders {
+                w.id(user);
+                w.id(device);
+            }
+        }
         Effect::Noted(e) => {
             w.byte(tag::NOTED);
             w.number(e.event_n);
@@ -261,6 +280,18 @@ fn read(r: &mut Reader, version: u8) -> Result<Effect, Corrupt> {
             Effect::GrantEnded(GrantEnded { users: (0..count).map(|_| r.id()).collect::<Result<_, _>>()? })
         }
         tag::CUT => Effect::Cut(Cut { session: r.id()?, epoch: r.number()?, deadline: r.moment()? }),
+        tag::CLAIMED => Effect::Claimed(Claimed {
+            user: r.id()?,
+            device: r.id()?,
+            claim: Claim::from_code(r.byte()?).ok_or(Corrupt("an unknown claim"))?,
+            seq: r.number()?,
+            until: r.moment()?,
+        }),
+        tag::CURSORS_ENDED => {
+            let count = r.number()?;
+            let holders = (0..count).map(|_| Ok((r.id()?, r.id()?)));
+            Effect::CursorsEnded(CursorsEnded { holders: holders.collect::<Result<_, _>>()? })
+        }
         tag::NOTED => Effect::Noted(Noted { event_n: r.number()?, events_lost: r.number()?, at: r.number()? }),
         _ => return Err(Corrupt("an unknown effect")),
     })

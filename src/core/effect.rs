@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::access::Grant;
+use super::cursor::Claim;
 use super::id::Id;
 use super::lease::{Reason, Signal};
 use super::policy::Setting;
@@ -37,6 +38,8 @@ pub enum Effect {
     Revoked(Revoked),
     GrantEnded(GrantEnded),
     Cut(Cut),
+    Claimed(Claimed),
+    CursorsEnded(CursorsEnded),
     Noted(Noted),
 }
 
@@ -186,6 +189,23 @@ pub struct Cut {
     pub epoch: u64,
     /// Monotonic.
     pub deadline: u64,
+}
+
+/// A holder's claim moved forward.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claimed {
+    pub user: Id,
+    pub device: Id,
+    pub claim: Claim,
+    pub seq: u64,
+    /// Monotonic: the end of the holder's cursor, unless it moves again.
+    pub until: u64,
+}
+
+/// Cursors whose time is over: users and devices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CursorsEnded {
+    pub holders: Vec<(Id, Id)>,
 }
 
 /// Where the room's event counter stands after the step, and how many events no stream could take so far.

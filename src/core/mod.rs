@@ -25,7 +25,9 @@
 
 pub mod absence;
 pub mod access;
+pub mod claim;
 pub mod codec;
+pub mod cursor;
 pub mod depart;
 pub mod effect;
 pub mod event;

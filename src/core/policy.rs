@@ -94,6 +94,10 @@ impl Settings {
         self.span(Setting::MaxMetaBytes)
     }
 
+    pub fn cursor_ms(&self) -> u64 {
+        self.span(Setting::CursorMs)
+    }
+
     /// None: a lease's own ttl.
     pub fn recovery_grace_ms(&self) -> Option<u64> {
         u64::try_from(self.get(Setting::RecoveryGraceMs)).ok()

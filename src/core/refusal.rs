@@ -192,7 +192,7 @@ impl Refusal {
             Self::Limit(Limit::Leases) => "the room has all the leases it may have",
             Self::Limit(Limit::Id) => "an id is longer than max-id-bytes",
             Self::Limit(Limit::Meta) => "the meta is longer than max-meta-bytes",
-            Self::Limit(Limit::Items) => "more than 1024 items",
+            Self::Limit(Limit::Items) => "more than 1024 items at once, or than 64 devices of a user with cursors",
             Self::Limit(Limit::Exhausted) => "a counter of this room is at its end",
             Self::LogState => "the event stream is not what the room wrote; rename it away and the room goes on",
             Self::TryAgain => "the slot is moving",

@@ -15,6 +15,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::access::Access;
+use super::cursor::Cursors;
 use super::effect::{Began, Gen};
 use super::id::{Id, SessionKey, DEFAULT_DEVICE};
 use super::lease::{Extras, Lease, Reason};
@@ -31,6 +32,12 @@ use super::users::{Users, NONE};
 pub struct Env<'a> {
     pub now: Now,
     pub settings: &'a Settings,
+}
+
+// the lead's
+#[derive(Clone, Default)]
+pub(super) struct Log {
+    pub seq: u64,
 }
 
 #[derive(Clone, Default)]
@@ -50,6 +57,8 @@ pub struct Room {
     pub(super) begun: Option<Box<Began>>,
     pub(super) own: OwnPolicy,
     pub(super) access: Access,
+    pub(super) cursors: Cursors,
+    pub(super) log: Log, // the lead's
     pub(super) leases: Slab<Lease>,
     pub(super) extras: HashMap<u32, Box<Extras>>,
     pub(super) sessions: HashTable<u32>,
@@ -112,6 +121,11 @@ impl Room {
         self.begun.as_ref().map_or(self.event_n, |b| b.event_n)
     }
 
+    /// The newest message.
+    pub fn log_seq(&self) -> u64 {
+        self.log.seq // the lead's
+    }
+
     pub(super) fn floor(&self) -> u64 {
         self.begun.as_ref().map_or(self.floor, |b| b.floor)
     }
@@ -154,13 +168,14 @@ impl Room {
 
     /// Whether nothing but its history is left.
     pub fn is_empty(&self) -> bool {
-        self.deadlines.is_empty() && self.tombstones.is_empty() && self.own.is_empty() && self.access.is_empty()
+        let has_leases = !(self.deadlines.is_empty() && self.tombstones.is_empty());
+        !has_leases && self.own.is_empty() && self.access.is_empty() && self.cursors.is_empty()
     }
 
     /// No later than the next moment, monotonic, at which time changes something here.
     pub fn next_due(&self, settings: &Settings) -> Option<u64> {
         let first = |queue: &Queue| queue.first().map(|(bound, _)| bound);
-        let firsts = [first(&self.deadlines), first(&self.tombstones), self.access.next_end()];
+        let firsts = [first(&self.deadlines), first(&self.tombstones), self.access.next_end(), self.cursors.next_end()];
         firsts.into_iter().flatten().min().or_else(|| self.vanishes_at(settings))
     }
 
@@ -406,6 +421,7 @@ impl Room {
         self.deadlines.move_buffers(mover);
         self.tombstones.move_buffers(mover);
         self.access.move_buffers(mover);
+        self.cursors.move_buffers(mover);
     }
 
     /// Moves the rare fields of `most` slots from `first` on; returns the next slot, if there is one.
@@ -435,6 +451,7 @@ impl Room {
             self.deadlines.heap_bytes(),
             self.tombstones.heap_bytes(),
             self.access.heap_bytes(),
+            self.cursors.heap_bytes(),
         ]
         .into_iter()
         .fold(extras, usize::saturating_add)

@@ -44,6 +44,8 @@ pub struct OpenView {
     pub replaced: Option<Id>,
     pub gen: Gen,
     pub event_n: u64,
+    /// What the holder's client last confirmed.
+    pub acked: u64,
 }
 
 /// Which leases a roster page shows.
@@ -73,6 +75,7 @@ impl Room {
         let slot = self.slot_of(session)?;
         let lease = self.leases.get(slot)?;
         let (left_ms, expires_at) = self.span_left(slot, env);
+        let cursor = self.cursors.live(self.user_of(lease), self.device_of(slot, lease), env.now.mono);
         Some(OpenView {
             session: self.session_id(slot, lease),
             epoch: lease.epoch,
@@ -83,6 +86,7 @@ impl Room {
             replaced: self.extras_of(slot, lease).and_then(|e| e.replaced.clone()),
             gen: self.gen(),
             event_n: self.event_n(),
+            acked: cursor.map_or(0, |cursor| cursor.acked),
         })
     }
 
