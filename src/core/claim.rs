@@ -145,7 +145,8 @@ mod tests {
     use super::*;
     use crate::core::access::{Grant, Level};
     use crate::core::codec;
-    use crate::core::effect::{GrantEnded, Granted, Opened};
+    use crate::core::effect::{Ended, Forgot, GrantEnded, Granted, Opened};
+    use crate::core::lease::Reason;
     use crate::core::policy::{Setting, Settings};
     use crate::core::refusal::Stale;
     use crate::core::snapshot::{self, Digest, Loading};
@@ -174,8 +175,8 @@ mod tests {
         room
     }
 
-    fn open(room: &mut Room, user: &[u8], deadline: u64) {
-        room.apply(&Effect::Opened(Box::new(Opened {
+    fn opened(user: &[u8], deadline: u64) -> Opened {
+        Opened {
             session: Id::new(user),
             user: Id::new(user),
             device: Id::new(b"d"),
@@ -187,7 +188,11 @@ mod tests {
             token: None,
             meta: None,
             replaced: None,
-        })));
+        }
+    }
+
+    fn open(room: &mut Room, user: &[u8], deadline: u64) {
+        room.apply(&Effect::Opened(Box::new(opened(user, deadline))));
     }
 
     fn mark<'a>(user: &'a [u8], device: &'a [u8], claim: Claim, seq: u64) -> Mark<'a> {
@@ -245,6 +250,32 @@ mod tests {
         assert_eq!(known(&room, b"u", b"d", CURSOR_MS - 1), Ok(1));
         assert_eq!(known(&room, b"u", b"d", CURSOR_MS), Err(UNKNOWN_HOLDER));
         assert_eq!(known(&room, b"u", b"any", 0), Err(UNKNOWN_HOLDER));
+    }
+
+    #[test]
+    fn a_holder_is_known_by_an_older_tombstone() {
+        let (settings, mut room) = (settings(), Room::default());
+        let env = Env { now: NOW, settings: &settings };
+        // The second tombstone was given a shorter window than the first.
+        for (session, epoch, tombstone_until) in [(&b"a"[..], 1, NOW.mono + 90), (b"b", 2, NOW.mono)] {
+            let opened = Opened { session: Id::new(session), epoch, ..opened(b"v", NOW.mono + 10) };
+            room.apply(&Effect::Opened(Box::new(opened)));
+            room.apply(&Effect::Ended(Ended {
+                session: Id::new(session),
+                epoch,
+                reason: Reason::Left,
+                at: NOW.unix,
+                tombstone_until,
+                replaced_by: None,
+                closing: None,
+            }));
+        }
+        for known in [true, false] {
+            let session = if known { b"b" } else { b"a" };
+            room.apply(&Effect::Forgot(Forgot { sessions: vec![Id::new(session)] }));
+            let moved = room.decide_mark(&mark(b"v", b"d", Claim::Queued, 0), &env);
+            assert_eq!(moved.is_ok(), known);
+        }
     }
 
     #[test]
@@ -315,7 +346,7 @@ mod tests {
         let [user, device] = [Id::new(b"u"), Id::new(&[0])];
         let beyond = Claimed { user, device, claim: Claim::Acked, seq: NEWEST + 1, until: MAX };
         room.apply(&Effect::Claimed(beyond));
-        assert_eq!(room.lags(&env).acked, NEWEST);
+        assert_eq!(room.cursors.get(b"u", &[0]).map(|cursor| cursor.acked), Some(0));
     }
 
     #[derive(Default)]
@@ -339,6 +370,20 @@ mod tests {
         snapshot::digest(room, &mut items);
         items.0.sort();
         items.0
+    }
+
+    #[test]
+    fn a_digest_tells_claims_but_not_when_they_end() {
+        let settings = settings();
+        let digest_of = |claim, seq, ms| {
+            let mut room = room();
+            let moved = room.decide_mark(&mark(b"u", b"d", claim, seq), &Env { now: at(ms), settings: &settings });
+            go(&mut room, moved).unwrap();
+            digest(&room)
+        };
+        assert_eq!(digest_of(Claim::Queued, 1, 0), digest_of(Claim::Queued, 1, 7));
+        assert_ne!(digest_of(Claim::Queued, 1, 0), digest_of(Claim::Queued, 2, 0));
+        assert_ne!(digest_of(Claim::Queued, 1, 0), digest_of(Claim::Written, 1, 0));
     }
 
     #[derive(Clone, Debug)]
