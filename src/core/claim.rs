@@ -166,10 +166,10 @@ mod tests {
         settings
     }
 
-    /// With messages, and a grant for `u`.
+    /// After messages that were all trimmed, with a grant for `u`.
     fn room() -> Room {
         let mut room = Room::default();
-        room.log.seq = NEWEST;
+        (room.log.seq, room.log.gone) = (NEWEST, NEWEST);
         let grant = Grant { level: Level::Read, until: None, token: None };
         room.apply(&Effect::Granted(Granted { user: Id::new(b"u"), grant, version: None }));
         room
@@ -303,11 +303,11 @@ mod tests {
         }
         let over = NOW.mono + 20 + CURSOR_MS;
         room.apply(&Effect::GrantEnded(GrantEnded { users: vec![Id::new(b"u")] }));
-        assert_eq!((room.is_empty(), room.next_due(&settings)), (false, Some(over)));
+        assert_eq!((room.is_empty(), room.next_due(&env(0))), (false, over));
         assert!(room.decide_cursor_ends(9, &env(19 + CURSOR_MS)).is_none());
         let plan = room.decide_cursor_ends(9, &env(60 + CURSOR_MS)).unwrap();
         plan.effects.iter().for_each(|effect| room.apply(effect));
-        assert_eq!((room.cursors.is_empty(), room.busy_until), (true, over));
+        assert_eq!((room.is_empty(), room.busy_until), (true, over));
     }
 
     #[test]

@@ -17,13 +17,15 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use super::access::Access;
 use super::cursor::Cursors;
 use super::effect::{Began, Gen};
+use super::hold::ORPHAN;
 use super::id::{Id, SessionKey, DEFAULT_DEVICE};
 use super::lease::{Extras, Lease, Reason};
+use super::log::Log;
 use super::policy::{OwnPolicy, Policy, Settings};
 use super::queue::{Queue, Records};
 use super::refusal::{Denied, Refusal, Stale};
 use super::slab::{tighten_index, Slab};
-use super::time::Now;
+use super::time::{Now, MAX};
 use super::token;
 use super::users::{Users, NONE};
 
@@ -34,11 +36,8 @@ pub struct Env<'a> {
     pub settings: &'a Settings,
 }
 
-// the lead's
-#[derive(Clone, Default)]
-pub(super) struct Log {
-    pub seq: u64,
-}
+/// A moment that does not come. Rooms that wait for it are known all the same: settings may bring theirs forward.
+pub const NEVER: u64 = MAX;
 
 #[derive(Clone, Default)]
 pub struct Room {
@@ -58,7 +57,10 @@ pub struct Room {
     pub(super) own: OwnPolicy,
     pub(super) access: Access,
     pub(super) cursors: Cursors,
-    pub(super) log: Log, // the lead's
+    pub(super) log: Log,
+    pub(super) holds: Vec<Id>,
+    /// Under a name whose streams it did not write; a write has yet to carry that.
+    pub(super) arrived: bool,
     pub(super) leases: Slab<Lease>,
     pub(super) extras: HashMap<u32, Box<Extras>>,
     pub(super) sessions: HashTable<u32>,
@@ -89,6 +91,9 @@ pub struct Gauges {
     /// Users that have one.
     pub users: u64,
     pub tombstones: u64,
+    pub dedupe_records: u64,
+    /// Whether it holds a log it did not write: 0 or 1.
+    pub orphans: u64,
 }
 
 /// Moves memory to a better place, for whoever owns the allocator.
@@ -100,7 +105,12 @@ pub trait Mover {
 impl Room {
     /// A room that is not in the keyspace yet; its first write puts it there.
     pub fn new(began: Began) -> Self {
-        Self { busy_until: began.at, begun: Some(Box::new(began)), ..Self::default() }
+        let mut room = Self { busy_until: began.at, ..Self::default() };
+        if let Some(met) = &began.met {
+            room.log.meet(met);
+        }
+        room.begun = Some(Box::new(began));
+        room
     }
 
     pub fn gen(&self) -> Gen {
@@ -121,9 +131,28 @@ impl Room {
         self.begun.as_ref().map_or(self.event_n, |b| b.event_n)
     }
 
-    /// The newest message.
+    /// The newest message, 0 if there was none.
     pub fn log_seq(&self) -> u64 {
-        self.log.seq // the lead's
+        let met = self.begun.as_ref().and_then(|b| b.met).map_or(0, |met| met.seq);
+        self.log.seq.max(met)
+    }
+
+    /// It is under a name whose streams it did not write: its next history meets them.
+    pub fn set_arrived(&mut self) {
+        self.arrived = true;
+    }
+
+    pub fn has_arrived(&self) -> bool {
+        self.arrived
+    }
+
+    /// Entries its event stream keeps; 0: all.
+    pub fn events_maxlen(&self, settings: &Settings) -> u64 {
+        if self.is_held() {
+            0
+        } else {
+            self.policy(settings).events_maxlen()
+        }
     }
 
     pub(super) fn floor(&self) -> u64 {
@@ -151,6 +180,8 @@ impl Room {
             leases: self.deadlines.len() as u64,
             users: self.users.present().into(),
             tombstones: self.tombstones.len() as u64,
+            dedupe_records: self.log.dedupe.len() as u64,
+            orphans: self.holds.iter().any(|hold| hold.as_bytes() == ORPHAN).into(),
         }
     }
 
@@ -168,15 +199,25 @@ impl Room {
 
     /// Whether nothing but its history is left.
     pub fn is_empty(&self) -> bool {
-        let has_leases = !(self.deadlines.is_empty() && self.tombstones.is_empty());
-        !has_leases && self.own.is_empty() && self.access.is_empty() && self.cursors.is_empty()
+        let presence = self.deadlines.is_empty() && self.tombstones.is_empty();
+        let kept = self.own.is_empty() && self.access.is_empty() && self.cursors.is_empty() && !self.is_held();
+        presence && kept && self.log.dedupe.is_empty() && self.log_seq() <= self.log.gone
     }
 
-    /// No later than the next moment, monotonic, at which time changes something here.
-    pub fn next_due(&self, settings: &Settings) -> Option<u64> {
+    /// No later than the next moment, monotonic, at which time changes something here; [`NEVER`] if it changes nothing.
+    pub fn next_due(&self, env: &Env) -> u64 {
         let first = |queue: &Queue| queue.first().map(|(bound, _)| bound);
-        let firsts = [first(&self.deadlines), first(&self.tombstones), self.access.next_end(), self.cursors.next_end()];
-        firsts.into_iter().flatten().min().or_else(|| self.vanishes_at(settings))
+        let firsts = [
+            first(&self.deadlines),
+            first(&self.tombstones),
+            self.access.next_end(),
+            self.cursors.next_end(),
+            (self.rebuilding().is_some() || self.log.doubted).then_some(0),
+            self.log.dedupe.next_due(self.log.gone),
+            self.next_retention(env),
+            self.vanishes_at(env.settings),
+        ];
+        firsts.into_iter().flatten().min().unwrap_or(NEVER)
     }
 
     /// When the key of an empty room is due to be removed, monotonic.
@@ -422,6 +463,7 @@ impl Room {
         self.tombstones.move_buffers(mover);
         self.access.move_buffers(mover);
         self.cursors.move_buffers(mover);
+        self.log.move_buffers(mover);
     }
 
     /// Moves the rare fields of `most` slots from `first` on; returns the next slot, if there is one.
@@ -452,6 +494,9 @@ impl Room {
             self.tombstones.heap_bytes(),
             self.access.heap_bytes(),
             self.cursors.heap_bytes(),
+            self.log.heap_bytes(),
+            self.holds.capacity().saturating_mul(size_of::<Id>()),
+            self.holds.iter().map(Id::heap_bytes).fold(0, usize::saturating_add),
         ]
         .into_iter()
         .fold(extras, usize::saturating_add)
