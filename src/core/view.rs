@@ -94,8 +94,8 @@ impl Room {
     }
 
     /// The room's counters, as STATS shows them.
-    pub fn stats(&mut self, edges: &Edges, env: &Env) -> [(&'static str, u64); 9] {
-        let (kept, lapsed) = (self.gauges(), self.lapsed(env.now.mono));
+    pub fn stats(&mut self, edges: &Edges, env: &Env) -> [(&'static str, u64); 13] {
+        let (kept, lapsed, lags) = (self.gauges(), self.lapsed(env.now.mono), self.lags(env));
         let shown = |kept: u64, lapsed: u64| kept.saturating_sub(lapsed);
         [
             ("leases", shown(kept.leases, lapsed.leases)),
@@ -107,6 +107,10 @@ impl Room {
             ("log_oldest", edges.oldest),
             ("dedupe", shown(kept.dedupe_records, lapsed.dedupe_records)),
             ("holds", self.holds().len() as u64),
+            ("cursors", lags.cursors),
+            ("queued_lag", lags.queued),
+            ("written_lag", lags.written),
+            ("acked_lag", lags.acked),
         ]
     }
 
