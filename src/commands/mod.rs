@@ -1,5 +1,6 @@
 //! The commands: each file one verb, with its row, its grammar, its reply.
 
+pub mod ack;
 pub mod apply;
 pub mod args;
 pub mod clock;
@@ -10,7 +11,9 @@ pub mod help;
 pub mod hold;
 pub mod inspect;
 pub mod kick;
+pub mod lag;
 pub mod leave;
+pub mod mark;
 pub mod mrenew;
 pub mod open;
 pub mod policy;
@@ -41,6 +44,9 @@ pub const COMMANDS: &[&CommandSpec] = &[
     &grant::GRANT,
     &grant::REVOKE,
     &grant::GRANTS,
+    &mark::SPEC,
+    &ack::SPEC,
+    &lag::SPEC,
     &send::SEND,
     &send::POST,
     &replay::REPLAY,

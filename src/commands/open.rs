@@ -139,5 +139,5 @@ fn reply(ctx: Ctx, view: &OpenView, edges: &Edges, env: &Env) {
     reply.field("log_seq").int(view.log_seq);
     reply.field("log_oldest").int(edges.oldest);
     reply.field("event_n").int(view.event_n);
-    reply.field("acked").int(0);
+    reply.field("acked").int(view.acked);
 }

@@ -3,7 +3,7 @@
 
 use super::dedupe::MessageKey;
 use super::effect::{
-    Began, Cut, Effect, Ended, Gen, Granted, Lingered, Motion, Opened, PolicySet, Recovery, Renewed, Revoked,
+    Began, Claimed, Cut, Effect, Ended, Gen, Granted, Lingered, Motion, Opened, PolicySet, Recovery, Renewed, Revoked,
 };
 use super::hold::ORPHAN;
 use super::id::{Id, DEFAULT_DEVICE};
@@ -40,6 +40,13 @@ impl Room {
                 }
             }
             Effect::Cut(cut) => self.apply_cut(cut),
+            Effect::Claimed(claimed) => self.apply_claimed(claimed),
+            Effect::CursorsEnded(ended) => {
+                for (user, device) in &ended.holders {
+                    let until = self.cursors.remove(user.as_bytes(), device.as_bytes());
+                    self.busy_until = self.busy_until.max(until.unwrap_or_default());
+                }
+            }
             Effect::Sent(sent) => self.log.apply_sent(sent),
             Effect::Trimmed(trimmed) => {
                 self.log.apply_trimmed(trimmed);
@@ -269,6 +276,12 @@ impl Room {
         lease.end = cut.deadline;
         let place = lease.place;
         self.deadlines.lower(place, cut.deadline, &mut self.leases);
+    }
+
+    fn apply_claimed(&mut self, c: &Claimed) {
+        if c.seq <= self.log_seq() {
+            self.cursors.advance(c.user.as_bytes(), c.device.as_bytes(), c.claim, c.seq, c.until);
+        }
     }
 
     fn end_records(&mut self, keys: &[MessageKey]) {

@@ -3,10 +3,12 @@
 //! A batch is a version byte and effects, each a tag and its fields. Version 2 added grants; version 1 is still read.
 
 use super::access::{Grant, Level};
+use super::cursor::Claim;
 use super::dedupe::Accepted;
 use super::effect::{
-    Began, Closing, Cut, Effect, Ended, Forgot, Gen, GrantEnded, Granted, Held, Lingered, MetLog, Motion, Noted,
-    Opened, PolicySet, Recalled, RecordsEnded, Recovery, Renewed, Report, Revoked, Sent, Trimmed, Unheld,
+    Began, Claimed, Closing, CursorsEnded, Cut, Effect, Ended, Forgot, Gen, GrantEnded, Granted, Held, Lingered,
+    MetLog, Motion, Noted, Opened, PolicySet, Recalled, RecordsEnded, Recovery, Renewed, Report, Revoked, Sent,
+    Trimmed, Unheld,
 };
 use super::lease::{Reason, Signal};
 use super::policy::Setting;
@@ -34,6 +36,8 @@ mod tag {
     pub const TRIMMED: u8 = 14;
     pub const RECALLED: u8 = 15;
     pub const RECORDS_ENDED: u8 = 16;
+    pub const CLAIMED: u8 = 17;
+    pub const CURSORS_ENDED: u8 = 18;
     pub const HELD: u8 = 19;
     pub const UNHELD: u8 = 20;
 }
@@ -179,6 +183,22 @@ fn write(w: &mut Writer, effect: &Effect) {
             w.number(e.epoch);
             w.moment(e.deadline);
         }
+        Effect::Claimed(e) => {
+            w.byte(tag::CLAIMED);
+            w.id(&e.user);
+            w.id(&e.device);
+            w.byte(e.claim as u8);
+            w.number(e.seq);
+            w.moment(e.until);
+        }
+        Effect::CursorsEnded(e) => {
+            w.byte(tag::CURSORS_ENDED);
+            w.number(e.holders.len() as u64);
+            for (user, device) in &e.holders {
+                w.id(user);
+                w.id(device);
+            }
+        }
         Effect::Sent(e) => {
             w.byte(tag::SENT);
             write_accepted(w, &e.accepted);
@@ -313,6 +333,18 @@ fn read(r: &mut Reader, version: u8) -> Result<Effect, Corrupt> {
             Effect::GrantEnded(GrantEnded { users: (0..count).map(|_| r.id()).collect::<Result<_, _>>()? })
         }
         tag::CUT => Effect::Cut(Cut { session: r.id()?, epoch: r.number()?, deadline: r.moment()? }),
+        tag::CLAIMED => Effect::Claimed(Claimed {
+            user: r.id()?,
+            device: r.id()?,
+            claim: Claim::from_code(r.byte()?).ok_or(Corrupt("an unknown claim"))?,
+            seq: r.number()?,
+            until: r.moment()?,
+        }),
+        tag::CURSORS_ENDED => {
+            let count = r.number()?;
+            let holders = (0..count).map(|_| Ok((r.id()?, r.id()?)));
+            Effect::CursorsEnded(CursorsEnded { holders: holders.collect::<Result<_, _>>()? })
+        }
         tag::SENT => Effect::Sent(Sent { accepted: read_accepted(r)?, mono: r.moment()? }),
         tag::TRIMMED => Effect::Trimmed(Trimmed { gone: r.number()?, oldest_at: r.number()?, at: r.moment()? }),
         tag::RECALLED => {

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::access::Grant;
+use super::cursor::Claim;
 use super::dedupe::{Accepted, MessageKey};
 use super::id::Id;
 use super::lease::{Reason, Signal};
@@ -38,6 +39,8 @@ pub enum Effect {
     Revoked(Revoked),
     GrantEnded(GrantEnded),
     Cut(Cut),
+    Claimed(Claimed),
+    CursorsEnded(CursorsEnded),
     Sent(Sent),
     Trimmed(Trimmed),
     Recalled(Recalled),
@@ -249,6 +252,23 @@ pub struct Unheld {
     pub name: Id,
     /// Monotonic.
     pub at: u64,
+}
+
+/// A holder's claim moved forward.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claimed {
+    pub user: Id,
+    pub device: Id,
+    pub claim: Claim,
+    pub seq: u64,
+    /// Monotonic: the end of the holder's cursor, unless it moves again.
+    pub until: u64,
+}
+
+/// Cursors whose time is over: users and devices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CursorsEnded {
+    pub holders: Vec<(Id, Id)>,
 }
 
 /// Where the room's event counter stands after the step, and how many events no stream could take so far.

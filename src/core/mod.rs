@@ -25,7 +25,9 @@
 
 pub mod absence;
 pub mod access;
+pub mod claim;
 pub mod codec;
+pub mod cursor;
 pub mod dedupe;
 pub mod depart;
 pub mod effect;

@@ -15,6 +15,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::access::Access;
+use super::cursor::Cursors;
 use super::effect::{Began, Gen};
 use super::hold::ORPHAN;
 use super::id::{Id, SessionKey, DEFAULT_DEVICE};
@@ -55,6 +56,7 @@ pub struct Room {
     pub(super) begun: Option<Box<Began>>,
     pub(super) own: OwnPolicy,
     pub(super) access: Access,
+    pub(super) cursors: Cursors,
     pub(super) log: Log,
     pub(super) holds: Vec<Id>,
     /// Under a name whose streams it did not write; a write has yet to carry that.
@@ -198,7 +200,7 @@ impl Room {
     /// Whether nothing but its history is left.
     pub fn is_empty(&self) -> bool {
         let presence = self.deadlines.is_empty() && self.tombstones.is_empty();
-        let kept = self.own.is_empty() && self.access.is_empty() && !self.is_held();
+        let kept = self.own.is_empty() && self.access.is_empty() && self.cursors.is_empty() && !self.is_held();
         presence && kept && self.log.dedupe.is_empty() && self.log_seq() <= self.log.gone
     }
 
@@ -209,6 +211,7 @@ impl Room {
             first(&self.deadlines),
             first(&self.tombstones),
             self.access.next_end(),
+            self.cursors.next_end(),
             (self.rebuilding().is_some() || self.log.doubted).then_some(0),
             self.log.dedupe.next_due(self.log.gone),
             self.next_retention(env),
@@ -459,6 +462,7 @@ impl Room {
         self.deadlines.move_buffers(mover);
         self.tombstones.move_buffers(mover);
         self.access.move_buffers(mover);
+        self.cursors.move_buffers(mover);
         self.log.move_buffers(mover);
     }
 
@@ -489,6 +493,7 @@ impl Room {
             self.deadlines.heap_bytes(),
             self.tombstones.heap_bytes(),
             self.access.heap_bytes(),
+            self.cursors.heap_bytes(),
             self.log.heap_bytes(),
             self.holds.capacity().saturating_mul(size_of::<Id>()),
             self.holds.iter().map(Id::heap_bytes).fold(0, usize::saturating_add),

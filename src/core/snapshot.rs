@@ -11,6 +11,7 @@ use super::codec::{
     read_accepted, read_gen, read_grant, read_past, read_setting, read_signal, read_value, write_accepted, write_gen,
     write_grant, write_past, write_value,
 };
+use super::cursor::{Claim, Cursor, MOST_DEVICES};
 use super::dedupe::Known;
 use super::effect::Gen;
 use super::id::{Id, SessionKey, DEFAULT_DEVICE};
@@ -27,12 +28,13 @@ const FIRST_VERSION: u8 = 101;
 /// Records in a chunk: small enough that none is ever a burden, large enough that a big room has few.
 const CHUNK: usize = 512;
 
-/// The header, then grants and marks, then the leases and tombstones, in chunks.
+/// The header, then grants and marks, then dedupe records, then cursors, then the leases and tombstones, in chunks.
 pub fn parts(room: &Room, now: Now) -> impl Iterator<Item = Vec<u8>> + '_ {
     let users: Vec<u32> = room.access.from(0).map(|(slot, _)| slot).collect();
+    let holders: Vec<u32> = room.cursors.from(0).map(|(slot, _)| slot).collect();
     let slots: Vec<u32> = room.leases.iter().map(|(slot, _)| slot).collect();
     let messages: Vec<u32> = room.log.dedupe.slots().collect();
-    let chunks = [users.len(), messages.len(), slots.len()].map(|len| len.div_ceil(CHUNK));
+    let chunks = [users.len(), messages.len(), holders.len(), slots.len()].map(|len| len.div_ceil(CHUNK));
     let chunks = chunks.into_iter().fold(0, usize::saturating_add);
     let header = header(room, chunks as u64, now);
     let access = chunked(users, now, kind::ACCESS, |w, slot| {
@@ -46,12 +48,17 @@ pub fn parts(room: &Room, now: Now) -> impl Iterator<Item = Vec<u8>> + '_ {
             w.byte(known.attached.into());
         }
     });
+    let cursors = chunked(holders, now, kind::CURSORS, |w, slot| {
+        if let Some((_, cursor)) = room.cursors.from(slot).next() {
+            write_cursor(w, cursor, room.cursors.until(cursor));
+        }
+    });
     let records = chunked(slots, now, kind::RECORDS, |w, slot| {
         if let Some(lease) = room.leases.get(slot) {
             write_record(w, room, slot, lease);
         }
     });
-    std::iter::once(header).chain(access).chain(dedupe).chain(records)
+    std::iter::once(header).chain(access).chain(dedupe).chain(cursors).chain(records)
 }
 
 fn chunked<'a>(
@@ -78,6 +85,7 @@ mod kind {
     pub const RECORDS: u8 = 2;
     pub const ACCESS: u8 = 3;
     pub const DEDUPE: u8 = 4;
+    pub const CURSORS: u8 = 5;
 }
 
 fn header(room: &Room, chunks: u64, now: Now) -> Vec<u8> {
@@ -146,12 +154,13 @@ impl Loading {
         }
         match (r.byte()?, self.missing) {
             (kind::HEADER, None) => self.read_header(&mut r, version)?,
-            (kind @ (kind::RECORDS | kind::ACCESS | kind::DEDUPE), Some(missing)) => {
+            (kind @ (kind::RECORDS | kind::ACCESS | kind::DEDUPE | kind::CURSORS), Some(missing)) => {
                 self.missing = Some(missing.checked_sub(1).ok_or(Corrupt("more parts than announced"))?);
                 while !r.is_empty() {
                     match kind {
                         kind::ACCESS => self.read_access(&mut r)?,
                         kind::DEDUPE => self.read_dedupe(&mut r)?,
+                        kind::CURSORS => self.read_cursor(&mut r)?,
                         _ => self.read_record(&mut r)?,
                     }
                 }
@@ -230,6 +239,25 @@ impl Loading {
             return Err(Corrupt("a message the room never numbered"));
         }
         log.dedupe.put(&Known { accepted, attached });
+        Ok(())
+    }
+
+    fn read_cursor(&mut self, r: &mut Reader) -> Result<(), Corrupt> {
+        let (user, device) = (r.id()?, r.id()?);
+        let claims = [r.number()?, r.number()?, r.number()?];
+        let until = r.moment()?;
+        let (user, device) = (user.as_bytes(), device.as_bytes());
+        let newest = self.room.log_seq();
+        if claims == [0; 3] || claims.iter().any(|seq| *seq > newest) {
+            return Err(Corrupt("a cursor beyond the newest message, or none"));
+        }
+        let cursors = &mut self.room.cursors;
+        if cursors.get(user, device).is_some() || cursors.of_user(user).count() >= MOST_DEVICES {
+            return Err(Corrupt("one cursor twice, or too many of a user"));
+        }
+        for (claim, seq) in Claim::ALL.into_iter().zip(claims) {
+            cursors.advance(user, device, claim, seq, until);
+        }
         Ok(())
     }
 
@@ -338,6 +366,15 @@ fn write_access(w: &mut Writer, record: &access::Record) {
     for device in &record.devices {
         w.id(device);
     }
+}
+
+fn write_cursor(w: &mut Writer, cursor: &Cursor, until: u64) {
+    w.id(&cursor.user);
+    w.id(&cursor.device);
+    for claim in Claim::ALL {
+        w.number(cursor.seq(claim));
+    }
+    w.moment(until);
 }
 
 fn write_record(w: &mut Writer, room: &Room, slot: u32, lease: &Lease) {
@@ -470,6 +507,14 @@ pub fn digest(room: &Room, out: &mut impl Digest) {
         out.number(record.version.map_or(0, |v| v.saturating_add(1)));
         for device in &record.devices {
             out.bytes(device.as_bytes());
+        }
+        out.end_item();
+    }
+    for (_, cursor) in room.cursors.from(0) {
+        out.bytes(cursor.user.as_bytes());
+        out.bytes(cursor.device.as_bytes());
+        for claim in Claim::ALL {
+            out.number(cursor.seq(claim));
         }
         out.end_item();
     }

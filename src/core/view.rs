@@ -46,6 +46,8 @@ pub struct OpenView {
     pub gen: Gen,
     pub log_seq: u64,
     pub event_n: u64,
+    /// What the holder's client last confirmed.
+    pub acked: u64,
 }
 
 /// Which leases a roster page shows.
@@ -75,6 +77,7 @@ impl Room {
         let slot = self.slot_of(session)?;
         let lease = self.leases.get(slot)?;
         let (left_ms, expires_at) = self.span_left(slot, env);
+        let cursor = self.cursors.live(self.user_of(lease), self.device_of(slot, lease), env.now.mono);
         Some(OpenView {
             session: self.session_id(slot, lease),
             epoch: lease.epoch,
@@ -86,12 +89,13 @@ impl Room {
             gen: self.gen(),
             log_seq: self.log_seq(),
             event_n: self.event_n(),
+            acked: cursor.map_or(0, |cursor| cursor.acked),
         })
     }
 
     /// The room's counters, as STATS shows them.
-    pub fn stats(&mut self, edges: &Edges, env: &Env) -> [(&'static str, u64); 9] {
-        let (kept, lapsed) = (self.gauges(), self.lapsed(env.now.mono));
+    pub fn stats(&mut self, edges: &Edges, env: &Env) -> [(&'static str, u64); 13] {
+        let (kept, lapsed, lags) = (self.gauges(), self.lapsed(env.now.mono), self.lags(env));
         let shown = |kept: u64, lapsed: u64| kept.saturating_sub(lapsed);
         [
             ("leases", shown(kept.leases, lapsed.leases)),
@@ -103,6 +107,10 @@ impl Room {
             ("log_oldest", edges.oldest),
             ("dedupe", shown(kept.dedupe_records, lapsed.dedupe_records)),
             ("holds", self.holds().len() as u64),
+            ("cursors", lags.cursors),
+            ("queued_lag", lags.queued),
+            ("written_lag", lags.written),
+            ("acked_lag", lags.acked),
         ]
     }
 

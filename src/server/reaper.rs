@@ -126,6 +126,11 @@ fn step(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
         unit::commit(ctx, name, plan, None, env)?;
         return Ok(true);
     }
+    let plan = with_room(ctx, name, env, |room| room.decide_cursor_ends(FORGET_PER_STEP, env))?.flatten();
+    if let Some(plan) = plan {
+        unit::commit(ctx, name, plan, None, env)?;
+        return Ok(true);
+    }
     if retention::step(ctx, name, env)? {
         return Ok(true);
     }
