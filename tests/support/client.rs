@@ -61,10 +61,6 @@ impl Client {
         }
     }
 
-    pub fn holder(&self) -> (String, String) {
-        (self.user.clone(), self.device.clone().unwrap_or_else(|| "default".to_owned()))
-    }
-
     /// What it sends now; again, if there was no answer.
     pub fn act(&mut self, chance: &mut Chance, unix: u64) -> Option<Request> {
         if self.idle > 0 {

@@ -65,6 +65,12 @@ pub struct Open {
     pub random: [u8; 16],
 }
 
+impl Open {
+    pub fn holder(&self) -> (String, String) {
+        (self.user.clone(), self.device.clone().unwrap_or_else(|| "default".to_owned()))
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Grant {
     pub user: String,

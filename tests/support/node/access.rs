@@ -2,6 +2,7 @@
 
 use redis_lease::core::access::Level;
 use redis_lease::core::grant::{GrantRequest, RevokeRequest};
+use redis_lease::core::policy::Setting;
 use redis_lease::core::refusal::Refusal;
 use redis_lease::core::room::Env;
 
@@ -49,6 +50,12 @@ impl Node {
         while let Some(plan) = self.room.as_ref().and_then(|room| room.decide_grant_ends(PAGE, env)) {
             self.commit(plan, None).expect("needs no stream");
         }
+    }
+
+    /// Whether the room wants grants, or would if there was one.
+    pub fn wants_grants(&self) -> bool {
+        let of_room = self.room.as_ref().map(|room| room.policy(&self.settings).wants_grants());
+        of_room.unwrap_or_else(|| self.settings.get(Setting::DefaultAccess) != 0)
     }
 
     /// Everything a caller sees of access, or what it sees of one user's.
