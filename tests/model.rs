@@ -332,6 +332,19 @@ fn set(rows: &[Fields]) -> BTreeSet<Row> {
     set
 }
 
+/// Chance hardly ever leaves a room with nothing but a grant that ends.
+#[test]
+fn agrees_on_a_room_that_only_a_grant_kept() {
+    let rest = Grant::default();
+    let wait = [Step::PassTo(0, -1), Step::Reaper, Step::PassTo(0, 0), Step::Reaper];
+    let mut pair = Pair::new();
+    for step in [Step::Grant { user: 0, until_in: Some(5_000), rest }].iter().chain(&wait).chain(&wait) {
+        pair.take(step);
+        pair.compare();
+    }
+    assert!(pair.core.room.is_none(), "an empty room stayed");
+}
+
 proptest! {
     #![proptest_config(cases(150))]
 
