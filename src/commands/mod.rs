@@ -7,6 +7,7 @@ pub mod count;
 pub mod get;
 pub mod grant;
 pub mod help;
+pub mod hold;
 pub mod inspect;
 pub mod kick;
 pub mod leave;
@@ -15,8 +16,11 @@ pub mod open;
 pub mod policy;
 pub mod reap;
 pub mod renew;
+pub mod replay;
 pub mod roster;
+pub mod send;
 pub mod spec;
+pub mod stats;
 
 use spec::CommandSpec;
 
@@ -37,6 +41,15 @@ pub const COMMANDS: &[&CommandSpec] = &[
     &grant::GRANT,
     &grant::REVOKE,
     &grant::GRANTS,
+    &send::SEND,
+    &send::POST,
+    &replay::REPLAY,
+    &replay::SNAPSHOT,
+    &hold::HOLD,
+    &hold::UNHOLD,
+    &hold::HOLDS,
+    &hold::TRIM,
+    &stats::SPEC,
     &clock::SPEC,
     &help::SPEC,
     &apply::SPEC,

@@ -5,13 +5,14 @@ use super::spec::{Arg, CommandSpec, KeyAccess};
 use crate::core::id::DEFAULT_DEVICE;
 use crate::core::open::{Open, Opening};
 use crate::core::refusal::{Limit, Refusal};
+use crate::core::replay::Edges;
 use crate::core::room::Env;
 use crate::core::view::OpenView;
 use crate::server::api::{self, Ctx};
 use crate::server::entry::command_entry;
 use crate::server::keys::Key;
 use crate::server::strings::Args;
-use crate::server::{metrics, role, rooms, unit};
+use crate::server::{message_log, metrics, role, rooms, unit};
 
 pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.open",
@@ -65,10 +66,15 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
             session.as_bytes().to_vec()
         }
     };
-    let mut key = Key::read(ctx, name);
-    let view = rooms::find(ctx, &mut key, name, &env)?.and_then(|value| value.room.open_view(&session, &env));
+    let found =
+        rooms::find(ctx, &mut Key::read(ctx, name), name, &env)?.map(|value| value.room.open_view(&session, &env));
+    let view = found.flatten();
     match view {
-        Some(view) => reply(ctx, &view, &env),
+        Some(view) => {
+            // A log that is none of the room's shows nothing.
+            let edges = message_log::edges(ctx, name.bytes(), view.log_seq).unwrap_or_default();
+            reply(ctx, &view, &edges, &env);
+        }
         // Another module's callback has removed the room while the event was written.
         None => return Err(Refusal::TryAgain),
     }
@@ -114,7 +120,7 @@ fn parse<'a>(ctx: Ctx, args: Args<'a>, env: &Env) -> Result<Open<'a>, Refusal> {
     Ok(open)
 }
 
-fn reply(ctx: Ctx, view: &OpenView, env: &Env) {
+fn reply(ctx: Ctx, view: &OpenView, edges: &Edges, env: &Env) {
     let reply = ctx.reply();
     reply.map(14);
     reply.field("session").bulk(view.session.as_bytes());
@@ -130,8 +136,8 @@ fn reply(ctx: Ctx, view: &OpenView, env: &Env) {
         None => reply.field("replaced").nil(),
     }
     reply.field("gen").bulk(view.gen.to_string().as_bytes());
-    reply.field("log_seq").int(0);
-    reply.field("log_oldest").int(0);
+    reply.field("log_seq").int(view.log_seq);
+    reply.field("log_oldest").int(edges.oldest);
     reply.field("event_n").int(view.event_n);
     reply.field("acked").int(0);
 }

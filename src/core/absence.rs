@@ -82,7 +82,8 @@ mod tests {
 
     fn room() -> Room {
         let gen = Gen { ms: 0, random: 0 };
-        let mut room = Room::new(Began { gen, floor: 0, event_n: 0, at: 0, recovery: None });
+        let mut room =
+            Room::new(Began { gen, floor: 0, event_n: 0, at: 0, recovery: None, past: Vec::new(), met: None });
         at(0, |env| open(&mut room, b"a", env));
         room
     }

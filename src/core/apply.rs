@@ -1,9 +1,11 @@
 //! Effects become state. No clock, no settings, no chance, and no way to fail: an effect that does not fit the room
 //! any more is dropped, so that a repeated or late one changes nothing.
 
+use super::dedupe::MessageKey;
 use super::effect::{
     Began, Cut, Effect, Ended, Gen, Granted, Lingered, Motion, Opened, PolicySet, Recovery, Renewed, Revoked,
 };
+use super::hold::ORPHAN;
 use super::id::{Id, DEFAULT_DEVICE};
 use super::lease::{Extras, Flags, Lease, Phase, Signal};
 use super::queue::Queue;
@@ -38,6 +40,19 @@ impl Room {
                 }
             }
             Effect::Cut(cut) => self.apply_cut(cut),
+            Effect::Sent(sent) => self.log.apply_sent(sent),
+            Effect::Trimmed(trimmed) => {
+                self.log.apply_trimmed(trimmed);
+                self.busy_until = self.busy_until.max(trimmed.at);
+            }
+            Effect::Recalled(recalled) => self.log.apply_recalled(recalled),
+            Effect::RecordsEnded(ended) => self.end_records(&ended.keys),
+            Effect::Held(held) if self.holds.contains(&held.name) => {}
+            Effect::Held(held) => self.holds.push(held.name.clone()),
+            Effect::Unheld(unheld) => {
+                self.holds.retain(|hold| *hold != unheld.name);
+                self.busy_until = self.busy_until.max(unheld.at);
+            }
             Effect::Noted(noted) => {
                 self.event_n = noted.event_n;
                 self.events_lost = noted.events_lost;
@@ -54,6 +69,17 @@ impl Room {
         self.gen = began.gen;
         self.floor = self.floor.max(began.floor);
         self.event_n = began.event_n;
+        self.log.past.clone_from(&began.past);
+        if let Some(met) = &began.met {
+            self.arrived = false;
+            self.log.seq = self.log.seq.max(met.seq);
+            if met.first.is_some() && !self.holds.iter().any(|hold| hold.as_bytes() == ORPHAN) {
+                self.holds.push(Id::new(ORPHAN));
+            }
+            if !known_here {
+                self.log.meet(met);
+            }
+        }
         match &began.recovery {
             Some(recovery) if !known_here => self.recover(recovery),
             _ => {}
@@ -245,6 +271,14 @@ impl Room {
         self.deadlines.lower(place, cut.deadline, &mut self.leases);
     }
 
+    fn end_records(&mut self, keys: &[MessageKey]) {
+        for key in keys {
+            let until = self.log.dedupe.find(key).map_or(0, |known| known.accepted.until);
+            self.busy_until = self.busy_until.max(until);
+            self.log.dedupe.remove(key);
+        }
+    }
+
     fn apply_policy(&mut self, set: &PolicySet) {
         for (setting, value) in &set.values {
             self.own.change(*setting, *value);
@@ -289,6 +323,9 @@ impl Room {
     pub fn begin(&mut self, began: Began) {
         if let Some(recovery) = &began.recovery {
             self.recover(recovery);
+        }
+        if let Some(met) = &began.met {
+            self.log.meet(met);
         }
         let floor = began.floor.max(self.floor());
         let recovery = began.recovery.or(self.begun.as_ref().and_then(|waiting| waiting.recovery));

@@ -3,9 +3,10 @@
 //! A batch is a version byte and effects, each a tag and its fields. Version 2 added grants; version 1 is still read.
 
 use super::access::{Grant, Level};
+use super::dedupe::Accepted;
 use super::effect::{
-    Began, Closing, Cut, Effect, Ended, Forgot, Gen, GrantEnded, Granted, Lingered, Motion, Noted, Opened, PolicySet,
-    Recovery, Renewed, Report, Revoked,
+    Began, Closing, Cut, Effect, Ended, Forgot, Gen, GrantEnded, Granted, Held, Lingered, MetLog, Motion, Noted,
+    Opened, PolicySet, Recalled, RecordsEnded, Recovery, Renewed, Report, Revoked, Sent, Trimmed, Unheld,
 };
 use super::lease::{Reason, Signal};
 use super::policy::Setting;
@@ -29,6 +30,12 @@ mod tag {
     pub const REVOKED: u8 = 10;
     pub const GRANT_ENDED: u8 = 11;
     pub const CUT: u8 = 12;
+    pub const SENT: u8 = 13;
+    pub const TRIMMED: u8 = 14;
+    pub const RECALLED: u8 = 15;
+    pub const RECORDS_ENDED: u8 = 16;
+    pub const HELD: u8 = 19;
+    pub const UNHELD: u8 = 20;
 }
 
 pub fn encode(effects: &[Effect], now: Now) -> Vec<u8> {
@@ -85,6 +92,14 @@ fn write(w: &mut Writer, effect: &Effect) {
                 w.moment(recovery.at);
                 w.option(recovery.grace_ms, Writer::number);
                 w.byte(recovery.granted.into());
+            });
+            write_past(w, &e.past);
+            w.option(e.met, |w, met| {
+                w.number(met.seq);
+                w.option(met.first, |w, (seq, at)| {
+                    w.number(seq);
+                    w.number(at);
+                });
             });
         }
         Effect::Opened(e) => {
@@ -164,6 +179,41 @@ fn write(w: &mut Writer, effect: &Effect) {
             w.number(e.epoch);
             w.moment(e.deadline);
         }
+        Effect::Sent(e) => {
+            w.byte(tag::SENT);
+            write_accepted(w, &e.accepted);
+            w.moment(e.mono);
+        }
+        Effect::Trimmed(e) => {
+            w.byte(tag::TRIMMED);
+            w.number(e.gone);
+            w.number(e.oldest_at);
+            w.moment(e.at);
+        }
+        Effect::Recalled(e) => {
+            w.byte(tag::RECALLED);
+            w.number(e.records.len() as u64);
+            for record in &e.records {
+                write_accepted(w, record);
+            }
+            w.option(e.next, Writer::number);
+        }
+        Effect::RecordsEnded(e) => {
+            w.byte(tag::RECORDS_ENDED);
+            w.number(e.keys.len() as u64);
+            for key in &e.keys {
+                w.fixed(key);
+            }
+        }
+        Effect::Held(e) => {
+            w.byte(tag::HELD);
+            w.id(&e.name);
+        }
+        Effect::Unheld(e) => {
+            w.byte(tag::UNHELD);
+            w.id(&e.name);
+            w.moment(e.at);
+        }
         Effect::Noted(e) => {
             w.byte(tag::NOTED);
             w.number(e.event_n);
@@ -207,6 +257,8 @@ fn read(r: &mut Reader, version: u8) -> Result<Effect, Corrupt> {
                 let (at, grace_ms) = (r.moment()?, r.option(Reader::number)?);
                 Ok(Recovery { at, grace_ms, granted: version > FIRST_VERSION && r.byte()? != 0 })
             })?,
+            past: if version > FIRST_VERSION { read_past(r)? } else { Vec::new() },
+            met: if version > FIRST_VERSION { r.option(read_met)? } else { None },
         }),
         tag::OPENED => Effect::Opened(Box::new(Opened {
             session: r.id()?,
@@ -261,6 +313,19 @@ fn read(r: &mut Reader, version: u8) -> Result<Effect, Corrupt> {
             Effect::GrantEnded(GrantEnded { users: (0..count).map(|_| r.id()).collect::<Result<_, _>>()? })
         }
         tag::CUT => Effect::Cut(Cut { session: r.id()?, epoch: r.number()?, deadline: r.moment()? }),
+        tag::SENT => Effect::Sent(Sent { accepted: read_accepted(r)?, mono: r.moment()? }),
+        tag::TRIMMED => Effect::Trimmed(Trimmed { gone: r.number()?, oldest_at: r.number()?, at: r.moment()? }),
+        tag::RECALLED => {
+            let count = r.number()?;
+            let records = (0..count).map(|_| read_accepted(r)).collect::<Result<_, _>>()?;
+            Effect::Recalled(Recalled { records, next: r.option(Reader::number)? })
+        }
+        tag::RECORDS_ENDED => {
+            let count = r.number()?;
+            Effect::RecordsEnded(RecordsEnded { keys: (0..count).map(|_| r.fixed()).collect::<Result<_, _>>()? })
+        }
+        tag::HELD => Effect::Held(Held { name: r.id()? }),
+        tag::UNHELD => Effect::Unheld(Unheld { name: r.id()?, at: r.moment()? }),
         tag::NOTED => Effect::Noted(Noted { event_n: r.number()?, events_lost: r.number()?, at: r.number()? }),
         _ => return Err(Corrupt("an unknown effect")),
     })
@@ -301,6 +366,35 @@ pub(super) fn read_grant(r: &mut Reader) -> Result<Grant, Corrupt> {
         until: r.option(Reader::moment)?,
         token: r.option(Reader::fixed)?,
     })
+}
+
+pub(super) fn write_past(w: &mut Writer, past: &[(Gen, u64)]) {
+    w.number(past.len() as u64);
+    for (gen, last) in past {
+        write_gen(w, *gen);
+        w.number(*last);
+    }
+}
+
+pub(super) fn read_past(r: &mut Reader) -> Result<Vec<(Gen, u64)>, Corrupt> {
+    let count = r.number()?;
+    (0..count).map(|_| Ok((read_gen(r)?, r.number()?))).collect()
+}
+
+fn read_met(r: &mut Reader) -> Result<MetLog, Corrupt> {
+    Ok(MetLog { seq: r.number()?, first: r.option(|r| Ok((r.number()?, r.number()?)))? })
+}
+
+pub(super) fn write_accepted(w: &mut Writer, accepted: &Accepted) {
+    w.fixed(&accepted.key);
+    w.fixed(&accepted.payload);
+    w.number(accepted.seq);
+    w.number(accepted.at);
+    w.moment(accepted.until);
+}
+
+pub(super) fn read_accepted(r: &mut Reader) -> Result<Accepted, Corrupt> {
+    Ok(Accepted { key: r.fixed()?, payload: r.fixed()?, seq: r.number()?, at: r.number()?, until: r.moment()? })
 }
 
 pub(super) fn read_signal(r: &mut Reader) -> Result<Signal, Corrupt> {

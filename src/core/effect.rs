@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::access::Grant;
+use super::dedupe::{Accepted, MessageKey};
 use super::id::Id;
 use super::lease::{Reason, Signal};
 use super::policy::Setting;
@@ -37,6 +38,12 @@ pub enum Effect {
     Revoked(Revoked),
     GrantEnded(GrantEnded),
     Cut(Cut),
+    Sent(Sent),
+    Trimmed(Trimmed),
+    Recalled(Recalled),
+    RecordsEnded(RecordsEnded),
+    Held(Held),
+    Unheld(Unheld),
     Noted(Noted),
 }
 
@@ -50,6 +57,19 @@ pub struct Began {
     /// Monotonic.
     pub at: u64,
     pub recovery: Option<Recovery>,
+    /// Earlier gens and the newest message of each, oldest first.
+    pub past: Vec<(Gen, u64)>,
+    /// The log under the room's name, if the room did not write it.
+    pub met: Option<MetLog>,
+}
+
+/// A log that a room finds under its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetLog {
+    /// The greatest number that was ever used in it.
+    pub seq: u64,
+    /// Its oldest entry and that one's `at`, if it has any.
+    pub first: Option<(u64, u64)>,
 }
 
 /// After a load or promotion a lease has some time left again, since nobody could renew it meanwhile.
@@ -186,6 +206,49 @@ pub struct Cut {
     pub epoch: u64,
     /// Monotonic.
     pub deadline: u64,
+}
+
+/// A message was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    pub accepted: Accepted,
+    /// Monotonic: when that was.
+    pub mono: u64,
+}
+
+/// Messages up to `gone` have left the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trimmed {
+    pub gone: u64,
+    /// Unix ms: `at` of the oldest that is left.
+    pub oldest_at: u64,
+    /// Monotonic.
+    pub at: u64,
+}
+
+/// Messages found in a log the room has met, and the entry to go on with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recalled {
+    pub records: Vec<Accepted>,
+    pub next: Option<u64>,
+}
+
+/// Dedupe records whose time is over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordsEnded {
+    pub keys: Vec<MessageKey>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
+    pub name: Id,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unheld {
+    pub name: Id,
+    /// Monotonic.
+    pub at: u64,
 }
 
 /// Where the room's event counter stands after the step, and how many events no stream could take so far.

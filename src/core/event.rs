@@ -60,6 +60,11 @@ pub enum Body {
         user: Id,
         device: Option<Id>,
     },
+    Message {
+        /// Of a message that was posted: no lease tells it.
+        user: Option<Id>,
+        seq: u64,
+    },
     /// The room key went, with so many leases that nothing had removed.
     Closed {
         active: u64,
@@ -77,6 +82,7 @@ impl Event {
             Body::Renewed => "renewed",
             Body::Granted { .. } => "granted",
             Body::GrantRevoked { .. } => "grant-revoked",
+            Body::Message { .. } => "message",
             Body::Closed { .. } => "closed",
         }
     }
@@ -97,6 +103,7 @@ impl Event {
             Body::Renewed => None,
             Body::Granted { .. } => Some("lease.granted"),
             Body::GrantRevoked { .. } => Some("lease.grant-revoked"),
+            Body::Message { .. } => Some("lease.message"),
             Body::Closed { .. } => Some("lease.closed"),
         }
     }
@@ -123,7 +130,7 @@ impl Event {
             number(put, "user_leases", Some(s.user_leases.into()));
         }
         match &self.body {
-            Body::Granted { user, .. } => put("user", user.as_bytes()),
+            Body::Granted { user, .. } | Body::Message { user: Some(user), .. } => put("user", user.as_bytes()),
             Body::GrantRevoked { user, device } => {
                 put("user", user.as_bytes());
                 if let Some(device) = device {
@@ -160,6 +167,7 @@ impl Event {
                 number(put, "until", *until);
             }
             Body::Renewed | Body::GrantRevoked { .. } => {}
+            Body::Message { seq, .. } => number(put, "seq", Some(*seq)),
             Body::Closed { active } => number(put, "active", Some(*active)),
         }
     }

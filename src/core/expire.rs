@@ -63,11 +63,13 @@ impl Room {
         ((self.deadlines.len() as u64).saturating_sub(leases), u64::from(self.users.present()).saturating_sub(users))
     }
 
-    /// What the gauges still hold and no read shows any more: leases and tombstones whose time is over, and users
-    /// that have no other lease.
+    /// What the gauges still hold and no read shows any more: leases, tombstones and dedupe records whose time is over,
+    /// and users that have no other lease.
     pub fn lapsed(&mut self, mono: u64) -> Gauges {
         let (leases, users) = self.count_overdue(mono);
-        Gauges { leases, users, tombstones: self.tombstones.due(mono, usize::MAX).len() as u64 }
+        let tombstones = self.tombstones.due(mono, usize::MAX).len() as u64;
+        let dedupe_records = self.log.dedupe.over(mono, self.log.gone, usize::MAX).len() as u64;
+        Gauges { leases, users, tombstones, dedupe_records, orphans: 0 }
     }
 
     /// Overdue leases, and users all of whose leases are.
@@ -115,7 +117,7 @@ mod tests {
     }
 
     fn lapsed(room: &mut Room, mono: u64) -> (u64, u64, u64) {
-        let Gauges { leases, users, tombstones } = room.lapsed(mono);
+        let Gauges { leases, users, tombstones, .. } = room.lapsed(mono);
         (leases, users, tombstones)
     }
 

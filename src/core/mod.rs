@@ -26,19 +26,25 @@
 pub mod absence;
 pub mod access;
 pub mod codec;
+pub mod dedupe;
 pub mod depart;
 pub mod effect;
 pub mod event;
 pub mod grant;
 pub mod heartbeat;
+pub mod hold;
 pub mod id;
 pub mod lease;
+pub mod message;
 pub mod open;
 pub mod plan;
 pub mod policy;
 pub mod queue;
 pub mod refusal;
+pub mod replay;
+pub mod retention;
 pub mod room;
+pub mod send;
 pub mod slab;
 pub mod snapshot;
 pub mod time;
@@ -47,6 +53,7 @@ pub mod wire;
 
 mod apply;
 mod expire;
+mod log;
 
 mod token;
 mod users;

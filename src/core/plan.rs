@@ -1,11 +1,13 @@
 //! What a decision returns: effects for the room and events for its stream, numbered and complete, with nothing
 //! changed yet.
 
-use super::effect::{Effect, Ended, Gen, Noted, PolicySet};
+use super::effect::{Effect, Ended, Gen, Noted, PolicySet, Trimmed};
 use super::event::{Body, Event, Subject};
 use super::id::Id;
 use super::lease::{Lease, Reason};
+use super::message::Message;
 use super::policy::{Policy, Setting};
+use super::replay::Edges;
 use super::room::{Env, Room};
 use super::time::{Now, MAX};
 
@@ -13,6 +15,12 @@ use super::time::{Now, MAX};
 pub struct Plan {
     pub effects: Vec<Effect>,
     pub events: Vec<Event>,
+    /// Goes into the log first.
+    pub message: Option<Message>,
+    /// Whether adding it may have pushed out so many others that the room should learn of it.
+    pub looks: bool,
+    /// Messages the log keeps when one is added, at least; 0: all.
+    pub retained: u64,
     /// Refuse the whole step if its events cannot be written (an OPEN), instead of counting them as lost.
     pub needs_stream: bool,
     /// Whether what clients watch or cache has changed: roster, grants or policy, not a mere heartbeat.
@@ -20,6 +28,8 @@ pub struct Plan {
     /// Entries the room's own stream keeps; 0: all.
     pub events_maxlen: u64,
     n: u64,
+    /// The newest message.
+    log_seq: u64,
     at: u64,
     events_lost: u64,
 }
@@ -31,10 +41,14 @@ impl Plan {
         Self {
             effects: began.into_iter().collect(),
             events: Vec::new(),
+            message: None,
+            looks: false,
+            retained: room.retained_on_send(env),
             needs_stream: false,
             signals: false,
-            events_maxlen: room.policy(env.settings).events_maxlen(),
+            events_maxlen: room.events_maxlen(env.settings),
             n: room.event_n(),
+            log_seq: room.log_seq(),
             at: env.now.unix.max(room.last_at),
             events_lost: room.events_lost,
         }
@@ -56,7 +70,19 @@ impl Plan {
         let coarse = room.policy(env.settings).precision_ms() > 0;
         let tells_a_heartbeat = matches!(body, Body::State { .. } | Body::Updated { .. });
         let at = (!(coarse && tells_a_heartbeat)).then_some(self.at);
-        self.events.push(Event { n: self.n, gen: room.gen(), log_seq: 0, at, subject, body });
+        self.events.push(Event { n: self.n, gen: room.gen(), log_seq: self.log_seq, at, subject, body });
+    }
+
+    pub(super) fn message(&mut self, room: &Room, message: Message) {
+        self.log_seq = message.seq;
+        self.looks = room.should_look(message.seq, self.retained);
+        self.message = Some(message);
+    }
+
+    /// These are the log's edges after the message was added.
+    pub fn looked(&mut self, edges: &Edges, env: &Env) {
+        let gone = edges.oldest.saturating_sub(1);
+        self.effects.push(Effect::Trimmed(Trimmed { gone, oldest_at: edges.oldest_at, at: env.now.mono }));
     }
 
     /// How many leases of this user the plan removes so far.

@@ -94,6 +94,14 @@ impl Settings {
         self.span(Setting::MaxMetaBytes)
     }
 
+    pub fn max_payload_bytes(&self) -> u64 {
+        self.span(Setting::MaxPayloadBytes)
+    }
+
+    pub fn cursor_ms(&self) -> u64 {
+        self.span(Setting::CursorMs)
+    }
+
     /// None: a lease's own ttl.
     pub fn recovery_grace_ms(&self) -> Option<u64> {
         u64::try_from(self.get(Setting::RecoveryGraceMs)).ok()
@@ -228,6 +236,24 @@ impl Policy<'_> {
     /// 0: no limit.
     pub fn events_maxlen(&self) -> u64 {
         self.span(Setting::EventsMaxlen)
+    }
+
+    /// 0: no limit.
+    pub fn retain_count(&self) -> u64 {
+        self.span(Setting::RetainCount)
+    }
+
+    /// 0: no limit.
+    pub fn retain_ms(&self) -> u64 {
+        self.span(Setting::RetainMs)
+    }
+
+    pub fn dedup_ms(&self) -> u64 {
+        self.span(Setting::DedupMs)
+    }
+
+    pub fn announce_messages(&self) -> bool {
+        self.yes(Setting::AnnounceMessages)
     }
 
     pub fn log_renewals(&self) -> bool {

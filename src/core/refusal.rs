@@ -20,9 +20,9 @@ pub enum Refusal {
     Held(u64),
     Conflict(Conflict),
     Limit(Limit),
-    /// The event stream cannot take the event.
+    /// The event stream or the log cannot take the entry.
     LogState,
-    /// The room's slot is on its way to another node.
+    /// The room's slot is on its way to another node, or the room is still learning what a log holds.
     TryAgain,
 }
 
@@ -41,12 +41,14 @@ pub enum Stale {
 pub enum Denied {
     NoGrant,
     Revoked,
+    ReadOnly,
     Token,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conflict {
     Session,
+    Message,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,7 @@ pub enum Limit {
     Leases,
     Id,
     Meta,
+    Payload,
     Items,
     Exhausted,
 }
@@ -76,6 +79,7 @@ impl Denied {
         match self {
             Self::NoGrant => "nogrant",
             Self::Revoked => "revoked",
+            Self::ReadOnly => "readonly",
             Self::Token => "token",
         }
     }
@@ -85,6 +89,7 @@ impl Conflict {
     pub fn word(self) -> &'static str {
         match self {
             Self::Session => "session",
+            Self::Message => "message",
         }
     }
 }
@@ -95,6 +100,7 @@ impl Limit {
             Self::Leases => "leases",
             Self::Id => "id",
             Self::Meta => "meta",
+            Self::Payload => "payload",
             Self::Items => "items",
             Self::Exhausted => "exhausted",
         }
@@ -106,7 +112,7 @@ impl Refusal {
     pub const UNKNOWN_SESSION: Self = Self::Stale(Stale::Unknown);
 
     /// One of every kind: numbers and sentences make none.
-    pub const KINDS: [Self; 22] = [
+    pub const KINDS: [Self; 25] = [
         Self::Bad(""),
         Self::WrongType,
         Self::ReadOnly,
@@ -119,12 +125,15 @@ impl Refusal {
         Self::Stale(Stale::Superseded(0)),
         Self::Denied(Denied::NoGrant),
         Self::Denied(Denied::Revoked),
+        Self::Denied(Denied::ReadOnly),
         Self::Denied(Denied::Token),
         Self::Held(0),
         Self::Conflict(Conflict::Session),
+        Self::Conflict(Conflict::Message),
         Self::Limit(Limit::Leases),
         Self::Limit(Limit::Id),
         Self::Limit(Limit::Meta),
+        Self::Limit(Limit::Payload),
         Self::Limit(Limit::Items),
         Self::Limit(Limit::Exhausted),
         Self::LogState,
@@ -186,16 +195,19 @@ impl Refusal {
             Self::Stale(Stale::Superseded(_)) => "a newer session of this holder took over at that epoch",
             Self::Denied(Denied::NoGrant) => "the user has no grant in this room",
             Self::Denied(Denied::Revoked) => "access was revoked",
+            Self::Denied(Denied::ReadOnly) => "the user's grant is for reading",
             Self::Denied(Denied::Token) => "a token is needed, or it is not the right one",
             Self::Held(_) => "the holder has a live lease for so many ms",
             Self::Conflict(Conflict::Session) => "this session id belongs to another holder",
+            Self::Conflict(Conflict::Message) => "this message id was used for another payload",
             Self::Limit(Limit::Leases) => "the room has all the leases it may have",
             Self::Limit(Limit::Id) => "an id is longer than max-id-bytes",
             Self::Limit(Limit::Meta) => "the meta is longer than max-meta-bytes",
-            Self::Limit(Limit::Items) => "more than 1024 items",
+            Self::Limit(Limit::Payload) => "the payload is longer than max-payload-bytes",
+            Self::Limit(Limit::Items) => "more items than one command or one user may have",
             Self::Limit(Limit::Exhausted) => "a counter of this room is at its end",
-            Self::LogState => "the event stream is not what the room wrote; rename it away and the room goes on",
-            Self::TryAgain => "the slot is moving",
+            Self::LogState => "a stream is not what the room wrote; rename it away and the room goes on",
+            Self::TryAgain => "the slot is moving, or dedupe records are being rebuilt",
         }
     }
 }
@@ -238,9 +250,11 @@ mod tests {
             Refusal::Stale(
                 Stale::Unknown | Stale::Expired | Stale::Left | Stale::Kicked | Stale::Revoked | Stale::Superseded(_),
             ) => 6,
-            Refusal::Denied(Denied::NoGrant | Denied::Revoked | Denied::Token) => 3,
-            Refusal::Conflict(Conflict::Session) => 1,
-            Refusal::Limit(Limit::Leases | Limit::Id | Limit::Meta | Limit::Items | Limit::Exhausted) => 5,
+            Refusal::Denied(Denied::NoGrant | Denied::Revoked | Denied::ReadOnly | Denied::Token) => 4,
+            Refusal::Conflict(Conflict::Session | Conflict::Message) => 2,
+            Refusal::Limit(
+                Limit::Leases | Limit::Id | Limit::Meta | Limit::Payload | Limit::Items | Limit::Exhausted,
+            ) => 6,
             Refusal::Held(_) | Refusal::LogState | Refusal::TryAgain => 1,
         };
         for (place, refusal) in Refusal::KINDS.iter().enumerate() {

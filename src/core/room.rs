@@ -16,13 +16,15 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::access::Access;
 use super::effect::{Began, Gen};
+use super::hold::ORPHAN;
 use super::id::{Id, SessionKey, DEFAULT_DEVICE};
 use super::lease::{Extras, Lease, Reason};
+use super::log::Log;
 use super::policy::{OwnPolicy, Policy, Settings};
 use super::queue::{Queue, Records};
 use super::refusal::{Denied, Refusal, Stale};
 use super::slab::{tighten_index, Slab};
-use super::time::Now;
+use super::time::{Now, MAX};
 use super::token;
 use super::users::{Users, NONE};
 
@@ -32,6 +34,9 @@ pub struct Env<'a> {
     pub now: Now,
     pub settings: &'a Settings,
 }
+
+/// A moment that does not come. Rooms that wait for it are known all the same: settings may bring theirs forward.
+pub const NEVER: u64 = MAX;
 
 #[derive(Clone, Default)]
 pub struct Room {
@@ -50,6 +55,10 @@ pub struct Room {
     pub(super) begun: Option<Box<Began>>,
     pub(super) own: OwnPolicy,
     pub(super) access: Access,
+    pub(super) log: Log,
+    pub(super) holds: Vec<Id>,
+    /// Under a name whose streams it did not write; a write has yet to carry that.
+    pub(super) arrived: bool,
     pub(super) leases: Slab<Lease>,
     pub(super) extras: HashMap<u32, Box<Extras>>,
     pub(super) sessions: HashTable<u32>,
@@ -80,6 +89,9 @@ pub struct Gauges {
     /// Users that have one.
     pub users: u64,
     pub tombstones: u64,
+    pub dedupe_records: u64,
+    /// Whether it holds a log it did not write: 0 or 1.
+    pub orphans: u64,
 }
 
 /// Moves memory to a better place, for whoever owns the allocator.
@@ -91,7 +103,12 @@ pub trait Mover {
 impl Room {
     /// A room that is not in the keyspace yet; its first write puts it there.
     pub fn new(began: Began) -> Self {
-        Self { busy_until: began.at, begun: Some(Box::new(began)), ..Self::default() }
+        let mut room = Self { busy_until: began.at, ..Self::default() };
+        if let Some(met) = &began.met {
+            room.log.meet(met);
+        }
+        room.begun = Some(Box::new(began));
+        room
     }
 
     pub fn gen(&self) -> Gen {
@@ -110,6 +127,30 @@ impl Room {
 
     pub fn event_n(&self) -> u64 {
         self.begun.as_ref().map_or(self.event_n, |b| b.event_n)
+    }
+
+    /// The newest message, 0 if there was none.
+    pub fn log_seq(&self) -> u64 {
+        let met = self.begun.as_ref().and_then(|b| b.met).map_or(0, |met| met.seq);
+        self.log.seq.max(met)
+    }
+
+    /// It is under a name whose streams it did not write: its next history meets them.
+    pub fn set_arrived(&mut self) {
+        self.arrived = true;
+    }
+
+    pub fn has_arrived(&self) -> bool {
+        self.arrived
+    }
+
+    /// Entries its event stream keeps; 0: all.
+    pub fn events_maxlen(&self, settings: &Settings) -> u64 {
+        if self.is_held() {
+            0
+        } else {
+            self.policy(settings).events_maxlen()
+        }
     }
 
     pub(super) fn floor(&self) -> u64 {
@@ -137,6 +178,8 @@ impl Room {
             leases: self.deadlines.len() as u64,
             users: self.users.present().into(),
             tombstones: self.tombstones.len() as u64,
+            dedupe_records: self.log.dedupe.len() as u64,
+            orphans: self.holds.iter().any(|hold| hold.as_bytes() == ORPHAN).into(),
         }
     }
 
@@ -154,14 +197,24 @@ impl Room {
 
     /// Whether nothing but its history is left.
     pub fn is_empty(&self) -> bool {
-        self.deadlines.is_empty() && self.tombstones.is_empty() && self.own.is_empty() && self.access.is_empty()
+        let presence = self.deadlines.is_empty() && self.tombstones.is_empty();
+        let kept = self.own.is_empty() && self.access.is_empty() && !self.is_held();
+        presence && kept && self.log.dedupe.is_empty() && self.log_seq() <= self.log.gone
     }
 
-    /// No later than the next moment, monotonic, at which time changes something here.
-    pub fn next_due(&self, settings: &Settings) -> Option<u64> {
+    /// No later than the next moment, monotonic, at which time changes something here; [`NEVER`] if it changes nothing.
+    pub fn next_due(&self, env: &Env) -> u64 {
         let first = |queue: &Queue| queue.first().map(|(bound, _)| bound);
-        let firsts = [first(&self.deadlines), first(&self.tombstones), self.access.next_end()];
-        firsts.into_iter().flatten().min().or_else(|| self.vanishes_at(settings))
+        let firsts = [
+            first(&self.deadlines),
+            first(&self.tombstones),
+            self.access.next_end(),
+            (self.rebuilding().is_some() || self.log.doubted).then_some(0),
+            self.log.dedupe.next_due(self.log.gone),
+            self.next_retention(env),
+            self.vanishes_at(env.settings),
+        ];
+        firsts.into_iter().flatten().min().unwrap_or(NEVER)
     }
 
     /// When the key of an empty room is due to be removed, monotonic.
@@ -406,6 +459,7 @@ impl Room {
         self.deadlines.move_buffers(mover);
         self.tombstones.move_buffers(mover);
         self.access.move_buffers(mover);
+        self.log.move_buffers(mover);
     }
 
     /// Moves the rare fields of `most` slots from `first` on; returns the next slot, if there is one.
@@ -435,6 +489,9 @@ impl Room {
             self.deadlines.heap_bytes(),
             self.tombstones.heap_bytes(),
             self.access.heap_bytes(),
+            self.log.heap_bytes(),
+            self.holds.capacity().saturating_mul(size_of::<Id>()),
+            self.holds.iter().map(Id::heap_bytes).fold(0, usize::saturating_add),
         ]
         .into_iter()
         .fold(extras, usize::saturating_add)

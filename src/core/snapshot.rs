@@ -7,10 +7,15 @@
 //! (two live leases of one holder, an epoch above the highest ever given) are refused as a whole.
 
 use super::access;
-use super::codec::{read_gen, read_grant, read_setting, read_signal, read_value, write_gen, write_grant, write_value};
+use super::codec::{
+    read_accepted, read_gen, read_grant, read_past, read_setting, read_signal, read_value, write_accepted, write_gen,
+    write_grant, write_past, write_value,
+};
+use super::dedupe::Known;
 use super::effect::Gen;
 use super::id::{Id, SessionKey, DEFAULT_DEVICE};
 use super::lease::{Extras, Flags, Lease, Phase, Reason};
+use super::log::{Log, Reading, GENS};
 use super::room::Room;
 use super::time::{Ms48, Now, MAX};
 use super::wire::{Corrupt, Reader, Writer};
@@ -26,11 +31,19 @@ const CHUNK: usize = 512;
 pub fn parts(room: &Room, now: Now) -> impl Iterator<Item = Vec<u8>> + '_ {
     let users: Vec<u32> = room.access.from(0).map(|(slot, _)| slot).collect();
     let slots: Vec<u32> = room.leases.iter().map(|(slot, _)| slot).collect();
-    let chunks = users.len().div_ceil(CHUNK).saturating_add(slots.len().div_ceil(CHUNK));
+    let messages: Vec<u32> = room.log.dedupe.slots().collect();
+    let chunks = [users.len(), messages.len(), slots.len()].map(|len| len.div_ceil(CHUNK));
+    let chunks = chunks.into_iter().fold(0, usize::saturating_add);
     let header = header(room, chunks as u64, now);
     let access = chunked(users, now, kind::ACCESS, |w, slot| {
         if let Some((_, record)) = room.access.from(slot).next() {
             write_access(w, record);
+        }
+    });
+    let dedupe = chunked(messages, now, kind::DEDUPE, |w, slot| {
+        if let Some(known) = room.log.dedupe.known(slot) {
+            write_accepted(w, &known.accepted);
+            w.byte(known.attached.into());
         }
     });
     let records = chunked(slots, now, kind::RECORDS, |w, slot| {
@@ -38,7 +51,7 @@ pub fn parts(room: &Room, now: Now) -> impl Iterator<Item = Vec<u8>> + '_ {
             write_record(w, room, slot, lease);
         }
     });
-    std::iter::once(header).chain(access).chain(records)
+    std::iter::once(header).chain(access).chain(dedupe).chain(records)
 }
 
 fn chunked<'a>(
@@ -64,6 +77,7 @@ mod kind {
     pub const HEADER: u8 = 1;
     pub const RECORDS: u8 = 2;
     pub const ACCESS: u8 = 3;
+    pub const DEDUPE: u8 = 4;
 }
 
 fn header(room: &Room, chunks: u64, now: Now) -> Vec<u8> {
@@ -82,6 +96,12 @@ fn header(room: &Room, chunks: u64, now: Now) -> Vec<u8> {
     for (setting, value) in room.own.iter() {
         w.byte(setting.code());
         write_value(&mut w, value);
+    }
+    write_log(&mut w, &room.log);
+    w.byte(room.arrived.into());
+    w.number(room.holds.len() as u64);
+    for hold in &room.holds {
+        w.id(hold);
     }
     w.into_bytes()
 }
@@ -120,16 +140,18 @@ impl Loading {
 
     pub fn part(&mut self, bytes: &[u8], now: Now) -> Result<(), Corrupt> {
         let mut r = Reader::new(bytes, now);
-        if !(FIRST_VERSION..=VERSION).contains(&r.byte()?) {
+        let version = r.byte()?;
+        if !(FIRST_VERSION..=VERSION).contains(&version) {
             return Err(Corrupt("a snapshot of an unknown version"));
         }
         match (r.byte()?, self.missing) {
-            (kind::HEADER, None) => self.read_header(&mut r)?,
-            (kind @ (kind::RECORDS | kind::ACCESS), Some(missing)) => {
+            (kind::HEADER, None) => self.read_header(&mut r, version)?,
+            (kind @ (kind::RECORDS | kind::ACCESS | kind::DEDUPE), Some(missing)) => {
                 self.missing = Some(missing.checked_sub(1).ok_or(Corrupt("more parts than announced"))?);
                 while !r.is_empty() {
                     match kind {
                         kind::ACCESS => self.read_access(&mut r)?,
+                        kind::DEDUPE => self.read_dedupe(&mut r)?,
                         _ => self.read_record(&mut r)?,
                     }
                 }
@@ -143,7 +165,7 @@ impl Loading {
         }
     }
 
-    fn read_header(&mut self, r: &mut Reader) -> Result<(), Corrupt> {
+    fn read_header(&mut self, r: &mut Reader, version: u8) -> Result<(), Corrupt> {
         self.missing = Some(r.number()?);
         let room = &mut self.room;
         room.gen = read_gen(r)?;
@@ -161,6 +183,17 @@ impl Loading {
                 return Err(Corrupt("a policy value out of range"));
             }
             room.own.set(setting, value);
+        }
+        if version > FIRST_VERSION {
+            read_log(r, &mut room.log)?;
+            room.arrived = r.byte()? != 0;
+            for _ in 0..r.number()? {
+                let hold = r.id()?;
+                if room.holds.contains(&hold) {
+                    return Err(Corrupt("one hold twice"));
+                }
+                room.holds.push(hold);
+            }
         }
         Ok(())
     }
@@ -184,6 +217,19 @@ impl Loading {
             record.revoked = revoked;
             record.devices = devices;
         });
+        Ok(())
+    }
+
+    fn read_dedupe(&mut self, r: &mut Reader) -> Result<(), Corrupt> {
+        let (accepted, attached) = (read_accepted(r)?, r.byte()? != 0);
+        let log = &mut self.room.log;
+        if log.dedupe.find(&accepted.key).is_some() {
+            return Err(Corrupt("one message accepted twice"));
+        }
+        if accepted.seq == 0 || accepted.seq > log.seq {
+            return Err(Corrupt("a message the room never numbered"));
+        }
+        log.dedupe.put(&Known { accepted, attached });
         Ok(())
     }
 
@@ -247,6 +293,40 @@ fn read_phase(r: &mut Reader) -> Result<Phase, Corrupt> {
         11 => Phase::Lingering,
         code => Phase::Ended(Reason::from_code(code).ok_or(Corrupt("an unknown phase"))?),
     })
+}
+
+fn write_log(w: &mut Writer, log: &Log) {
+    for number in [log.seq, log.gone, log.oldest_at, log.last_at] {
+        w.number(number);
+    }
+    write_past(w, &log.past);
+    w.number(log.readings.len() as u64);
+    for reading in &log.readings {
+        w.number(reading.seq);
+        w.number(reading.at);
+        w.moment(reading.mono);
+    }
+    w.option(log.rebuilding, Writer::number);
+}
+
+fn read_log(r: &mut Reader, log: &mut Log) -> Result<(), Corrupt> {
+    log.seq = r.number()?;
+    log.gone = r.number()?;
+    log.oldest_at = r.number()?;
+    log.last_at = r.number()?;
+    log.past = read_past(r)?;
+    for _ in 0..r.number()? {
+        let reading = Reading { seq: r.number()?, at: r.number()?, mono: r.moment()? };
+        if log.readings.last().is_some_and(|before| before.seq >= reading.seq) {
+            return Err(Corrupt("readings out of order"));
+        }
+        log.readings.push(reading);
+    }
+    log.rebuilding = r.option(Reader::number)?;
+    if log.past.len() > GENS {
+        return Err(Corrupt("more gens than a room keeps"));
+    }
+    Ok(())
 }
 
 fn write_access(w: &mut Writer, record: &access::Record) {
@@ -363,7 +443,25 @@ pub fn digest(room: &Room, out: &mut impl Digest) {
         out.number(setting.code().into());
         out.number(u64::try_from(value).unwrap_or(0));
     }
+    out.number(room.log.seq);
+    for (gen, last) in &room.log.past {
+        for number in [gen.ms, gen.random.into(), *last] {
+            out.number(number);
+        }
+    }
+    for hold in &room.holds {
+        out.bytes(hold.as_bytes());
+    }
     out.end_item();
+    for slot in room.log.dedupe.slots() {
+        if let Some(Known { accepted, .. }) = room.log.dedupe.known(slot) {
+            out.bytes(&accepted.key);
+            out.bytes(&accepted.payload);
+            out.number(accepted.seq);
+            out.number(accepted.at);
+        }
+        out.end_item();
+    }
     for (_, record) in room.access.from(0) {
         out.bytes(record.user.as_bytes());
         let grant = record.grant.as_ref();

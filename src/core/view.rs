@@ -3,6 +3,7 @@
 use super::effect::Gen;
 use super::id::Id;
 use super::lease::{Lease, Phase, Reason, Signal};
+use super::replay::Edges;
 use super::room::{Env, Room};
 use super::users::NONE;
 
@@ -43,6 +44,7 @@ pub struct OpenView {
     pub expires_at: u64,
     pub replaced: Option<Id>,
     pub gen: Gen,
+    pub log_seq: u64,
     pub event_n: u64,
 }
 
@@ -82,8 +84,26 @@ impl Room {
             expires_at,
             replaced: self.extras_of(slot, lease).and_then(|e| e.replaced.clone()),
             gen: self.gen(),
+            log_seq: self.log_seq(),
             event_n: self.event_n(),
         })
+    }
+
+    /// The room's counters, as STATS shows them.
+    pub fn stats(&mut self, edges: &Edges, env: &Env) -> [(&'static str, u64); 9] {
+        let (kept, lapsed) = (self.gauges(), self.lapsed(env.now.mono));
+        let shown = |kept: u64, lapsed: u64| kept.saturating_sub(lapsed);
+        [
+            ("leases", shown(kept.leases, lapsed.leases)),
+            ("users", shown(kept.users, lapsed.users)),
+            ("tombstones", shown(kept.tombstones, lapsed.tombstones)),
+            ("event_n", self.event_n()),
+            ("events_lost", self.events_lost()),
+            ("log_seq", self.log_seq()),
+            ("log_oldest", edges.oldest),
+            ("dedupe", shown(kept.dedupe_records, lapsed.dedupe_records)),
+            ("holds", self.holds().len() as u64),
+        ]
     }
 
     /// One page, in the order of slots: a lease keeps its slot, so one present throughout comes at least once.

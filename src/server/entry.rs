@@ -91,6 +91,9 @@ pub fn hide(index: usize) {
     SECRETS.set(secrets);
 }
 
+/// The server counts in microseconds from 1970: a wait without end would overflow and fire at once.
+const LONGEST_WAIT_MS: u64 = 1 << 40;
+
 /// A timer that has been started and not fired.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Timer(RedisModuleTimerID);
@@ -98,7 +101,7 @@ pub struct Timer(RedisModuleTimerID);
 impl Timer {
     /// Calls `handler` once, `after_ms` from now by the wall clock: a backward step delays it.
     pub fn start(ctx: Ctx, after_ms: u64, handler: TimerHandler) -> Self {
-        let after_ms = i64::try_from(after_ms).unwrap_or(i64::MAX);
+        let after_ms = after_ms.min(LONGEST_WAIT_MS) as i64;
         // SAFETY: the context is live; the data is the handler's address, which outlives every timer.
         Self(unsafe { api!(RedisModule_CreateTimer)(ctx.as_ptr(), after_ms, Some(fire), handler as *mut c_void) })
     }

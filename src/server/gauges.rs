@@ -20,6 +20,8 @@ pub struct Totals {
     pub leases: u64,
     pub users: u64,
     pub tombstones: u64,
+    pub dedupe_records: u64,
+    pub orphans: u64,
 }
 
 thread_local! {
@@ -35,6 +37,8 @@ pub fn changed(db: i32, before: Option<Gauges>, now: Gauges) {
             (&mut t.leases, was.leases, now.leases),
             (&mut t.users, was.users, now.users),
             (&mut t.tombstones, was.tombstones, now.tombstones),
+            (&mut t.dedupe_records, was.dedupe_records, now.dedupe_records),
+            (&mut t.orphans, was.orphans, now.orphans),
         ] {
             *total = (*total + is).saturating_sub(was);
         }
@@ -48,6 +52,8 @@ pub fn removed(db: i32, was: Gauges) {
         t.leases = t.leases.saturating_sub(was.leases);
         t.users = t.users.saturating_sub(was.users);
         t.tombstones = t.tombstones.saturating_sub(was.tombstones);
+        t.dedupe_records = t.dedupe_records.saturating_sub(was.dedupe_records);
+        t.orphans = t.orphans.saturating_sub(was.orphans);
     });
 }
 
@@ -76,6 +82,7 @@ pub fn scan(env: &Env) -> (Totals, u64) {
             lapsed.leases += of_room.leases;
             lapsed.users += of_room.users;
             lapsed.tombstones += of_room.tombstones;
+            lapsed.dedupe_records += of_room.dedupe_records;
         }
     }
     let kept = total();
@@ -84,6 +91,8 @@ pub fn scan(env: &Env) -> (Totals, u64) {
         leases: kept.leases.saturating_sub(lapsed.leases),
         users: kept.users.saturating_sub(lapsed.users),
         tombstones: kept.tombstones.saturating_sub(lapsed.tombstones),
+        dedupe_records: kept.dedupe_records.saturating_sub(lapsed.dedupe_records),
+        orphans: kept.orphans,
     };
     (shown, lapsed.leases)
 }
@@ -95,7 +104,8 @@ fn lapsed_of(ctx: Ctx, db: i32, name: &[u8], env: &Env) -> Gauges {
     let mut key = Key::write(ctx, owned.lend());
     let Ok(Some(value)) = rooms::find(ctx, &mut key, owned.lend(), env) else { return Gauges::default() };
     let lapsed = value.room.lapsed(env.now.mono);
-    if let Some(bound) = value.room.next_due(env.settings).filter(|bound| *bound > env.now.mono) {
+    let bound = value.room.next_due(env);
+    if bound > env.now.mono {
         value.indexed = bound;
         deadlines::settle(db, name, Some(bound));
     }
@@ -109,6 +119,8 @@ fn total() -> Totals {
             leases: sum.leases + t.leases,
             users: sum.users + t.users,
             tombstones: sum.tombstones + t.tombstones,
+            dedupe_records: sum.dedupe_records + t.dedupe_records,
+            orphans: sum.orphans + t.orphans,
         })
     })
 }

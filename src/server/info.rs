@@ -9,11 +9,12 @@ use redis_module::raw::RedisModuleInfoCtx;
 
 use super::api::{api, Ctx, OK};
 use super::entry::guard;
-use super::metrics::{COUNTERS, DISTRIBUTIONS};
+use super::metrics::{self, COUNTERS, DISTRIBUTIONS};
 use super::tally::Distribution;
 use super::{gauges, rooms};
 use crate::core::lease::Reason;
 use crate::core::refusal::Refusal;
+use crate::core::replay::Resync;
 
 pub fn register(ctx: Ctx) -> Result<(), String> {
     // SAFETY: the context is live.
@@ -69,7 +70,9 @@ fn tell_gauges(section: Section) {
     section.field("active_leases", shown.leases);
     section.field("users", shown.users);
     section.field("rooms", shown.rooms);
+    section.field("orphan_rooms", shown.orphans);
     section.field("tombstones", shown.tombstones);
+    section.field("dedupe_records", shown.dedupe_records);
     section.field("reap_backlog", backlog);
 }
 
@@ -86,6 +89,14 @@ fn tell_counters(section: Section) {
         let words: Vec<&str> = words.into_iter().flatten().collect();
         section.field(&words.join("_").to_ascii_lowercase(), rejected.get());
     }
+    section.field("messages_accepted", COUNTERS.messages_accepted.get());
+    section.field("messages_duplicate", COUNTERS.messages_duplicate.get());
+    section.field("messages_conflicting", metrics::messages_conflicting());
+    section.field("replays", COUNTERS.replays.get());
+    for (resync, counted) in Resync::ALL.iter().zip(&COUNTERS.resyncs) {
+        section.field(&format!("resyncs_{}", resync.word()), counted.get());
+    }
+    section.field("trims_skipped_by_hold", COUNTERS.trims_skipped_by_hold.get());
     section.field("events_lost", COUNTERS.events_lost.get());
     section.field("reap_slices", COUNTERS.reap_slices.get());
     section.field("pauses_honoured", COUNTERS.pauses_honoured.get());
@@ -103,5 +114,7 @@ fn tell_distributions(section: Section) {
     section.distribution("heartbeat_gap_ms", &all.heartbeat_gap_ms);
     section.distribution("client_skew_behind_ms", &all.skew_behind_ms);
     section.distribution("client_skew_ahead_ms", &all.skew_ahead_ms);
+    section.distribution("send_us", &all.send_us);
+    section.distribution("replay_us", &all.replay_us);
     section.distribution("slice_us", &all.slice_us);
 }

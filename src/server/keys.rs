@@ -82,6 +82,21 @@ impl Key {
         }
     }
 
+    pub fn is_stream(&self) -> bool {
+        // SAFETY: the key is open or null, which the server takes for an empty one.
+        !self.0.is_null() && unsafe { api!(RedisModule_KeyType)(self.0) } == raw::REDISMODULE_KEYTYPE_STREAM as c_int
+    }
+
+    /// Elements of the value, 0 if there is none.
+    pub fn len(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { api!(RedisModule_ValueLength)(self.0) }
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut RedisModuleKey {
+        self.0
+    }
+
     /// Replaces whatever the key holds; its expiry goes too. The key must be open for writing.
     pub fn set_value<T>(&mut self, key_type: &KeyType<T>, value: Box<T>) {
         let value = Box::into_raw(value);

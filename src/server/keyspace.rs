@@ -17,7 +17,7 @@ use super::entry::{self, guard, Timer};
 use super::keys::{Key, Kind};
 use super::rooms::{self, Arrival, RoomValue, ROOM};
 use super::strings::{OwnedStr, Str};
-use super::{deadlines, gauges, log, metrics, role, settings, streams, unit};
+use super::{deadlines, gauges, log, message_log, metrics, role, settings, streams, unit};
 use crate::core::effect::Gen;
 use crate::core::event::{Body, Event};
 use crate::core::plan::Plan;
@@ -34,6 +34,7 @@ struct Closure {
     event_n: u64,
     active: u64,
     events_maxlen: u64,
+    log_seq: u64,
 }
 
 /// The last room unlinked: a value restored in its place keeps its epochs.
@@ -102,10 +103,11 @@ pub fn unlinked(db: i32, name: &[u8], value: &mut RoomValue) {
     let closure = Closure {
         db,
         name: name.to_vec(),
-        gen: value.room.gen(),
+        gen: rooms::last_gen(value),
         event_n: value.room.event_n(),
         active: value.room.gauges().leases,
-        events_maxlen: value.room.policy(settings::settings()).events_maxlen(),
+        events_maxlen: value.room.events_maxlen(settings::settings()),
+        log_seq: value.room.log_seq(),
     };
     if CLOSURES.with_borrow_mut(|all| {
         all.push(closure);
@@ -195,7 +197,7 @@ fn close_by_itself(ctx: Ctx, closure: &Closure, name: Str<'_>, env: &Env) -> boo
     let event = Event {
         n: closure.event_n.saturating_add(1),
         gen: closure.gen,
-        log_seq: 0,
+        log_seq: closure.log_seq.max(message_log::met(ctx, &closure.name).seq),
         at: Some(env.now.unix),
         subject: None,
         body: Body::Closed { active: closure.active },
@@ -212,7 +214,10 @@ fn notified(ctx: Ctx, _class: c_int, event: &CStr, key: Str<'_>) {
     match event.to_bytes() {
         // This key lives on the server's stack: opening it would take a reference and crash.
         b"loaded" if ARRIVING.get() > 0 => arrived(ctx, OwnedStr::new(key.bytes()).lend()),
-        b"rename_from" => forget_closure(ctx.db(), key.bytes()),
+        b"rename_from" => {
+            forget_closure(ctx.db(), key.bytes());
+            log_went(ctx, key.bytes());
+        }
         b"move_from" => {
             called_in(ctx.db());
             forget_closure(ctx.db(), key.bytes());
@@ -226,6 +231,7 @@ fn notified(ctx: Ctx, _class: c_int, event: &CStr, key: Str<'_>) {
         b"restore" => restored(ctx, key),
         b"del" => {
             LAST_UNLINKED.take();
+            log_went(ctx, key.bytes());
         }
         _ => {}
     }
@@ -240,17 +246,31 @@ fn forget_closure(db: i32, name: &[u8]) {
     });
 }
 
+/// If this was a room's log, the room is to learn that its messages are gone.
+fn log_went(ctx: Ctx, key: &[u8]) {
+    let Some(room) = message_log::room_of(key).filter(|_| role::may_decide(ctx)) else { return };
+    let name = OwnedStr::new(room);
+    if let Kind::Value(value) = Key::write(ctx, name.lend()).kind(&ROOM) {
+        value.room.doubt_log();
+        deadlines::expect(ctx, name.lend(), unit::new_bound(value, &rooms::env()));
+    }
+}
+
 fn restored(ctx: Ctx, name: Str<'_>) {
     let before = LAST_UNLINKED.take().filter(|u| u.db == ctx.db() && u.name == name.bytes());
-    if let (Some(before), Kind::Value(value)) = (before, Key::write(ctx, name).kind(&ROOM)) {
-        value.room.raise_highest(before.written_epoch);
-        value.outranked = before.highest_epoch;
+    if let Kind::Value(value) = Key::write(ctx, name).kind(&ROOM) {
+        value.room.set_arrived();
+        if let Some(before) = before {
+            value.room.raise_highest(before.written_epoch);
+            value.outranked = before.highest_epoch;
+        }
     }
     arrived(ctx, name);
 }
 
 fn moved(ctx: Ctx, name: Str<'_>) {
     if let Kind::Value(value) = Key::write(ctx, name).kind(&ROOM) {
+        value.room.set_arrived();
         if value.arrival == Arrival::Settled {
             value.arrival = Arrival::Moved;
         }
@@ -274,7 +294,7 @@ fn place(ctx: Ctx, name: Str<'_>) -> bool {
             gauges::changed(ctx.db(), None, value.room.gauges());
             value.counted = true;
         }
-        value.indexed = value.room.next_due(rooms::env().settings).unwrap_or(u64::MAX);
+        value.indexed = value.room.next_due(&rooms::env());
         value.indexed
     };
     deadlines::expect(ctx, name, Some(bound));

@@ -10,7 +10,8 @@ use crate::core::absence::Absence;
 use crate::core::effect::{Effect, Renewed};
 use crate::core::lease::Reason;
 use crate::core::plan::Plan;
-use crate::core::refusal::Refusal;
+use crate::core::refusal::{Conflict, Refusal};
+use crate::core::replay::Resync;
 use crate::core::room::Env;
 
 pub struct Counters {
@@ -21,6 +22,12 @@ pub struct Counters {
     pub events_lost: Counter,
     pub reap_slices: Counter,
     pub pauses_honoured: Counter,
+    pub messages_accepted: Counter,
+    pub messages_duplicate: Counter,
+    pub replays: Counter,
+    pub trims_skipped_by_hold: Counter,
+    /// In the order of [`Resync::ALL`].
+    pub resyncs: [Counter; Resync::ALL.len()],
     /// In the order of [`Reason::ALL`].
     pub ended: [Counter; Reason::ALL.len()],
     /// In the order of [`Refusal::KINDS`].
@@ -35,6 +42,11 @@ pub static COUNTERS: Counters = Counters {
     events_lost: Counter::new(),
     reap_slices: Counter::new(),
     pauses_honoured: Counter::new(),
+    messages_accepted: Counter::new(),
+    messages_duplicate: Counter::new(),
+    replays: Counter::new(),
+    trims_skipped_by_hold: Counter::new(),
+    resyncs: [const { Counter::new() }; Resync::ALL.len()],
     ended: [const { Counter::new() }; Reason::ALL.len()],
     rejected: [const { Counter::new() }; Refusal::KINDS.len()],
 };
@@ -49,6 +61,9 @@ pub struct Distributions {
     /// OBSERVED after this node's time: a fast client clock.
     pub skew_ahead_ms: Distribution,
     pub slice_us: Distribution,
+    /// A SEND or POST that was accepted or repeated, from its arguments to its reply.
+    pub send_us: Distribution,
+    pub replay_us: Distribution,
     /// From a holder's last end to its next OPEN, by the reason of that end, in the order of [`Reason::ALL`].
     pub reconnect_ms: [Distribution; Reason::ALL.len()],
 }
@@ -59,6 +74,8 @@ pub static DISTRIBUTIONS: Distributions = Distributions {
     skew_behind_ms: Distribution::new(),
     skew_ahead_ms: Distribution::new(),
     slice_us: Distribution::new(),
+    send_us: Distribution::new(),
+    replay_us: Distribution::new(),
     reconnect_ms: [const { Distribution::new() }; Reason::ALL.len()],
 };
 
@@ -76,6 +93,9 @@ pub fn committed(plan: &Plan, env: &Env) {
             }
             _ => {}
         }
+    }
+    if plan.message.is_some() {
+        COUNTERS.messages_accepted.add(1);
     }
     for age_ms in plan.expiry_ages(env.now) {
         DISTRIBUTIONS.expiry_age_ms.record(age_ms);
@@ -126,8 +146,38 @@ pub fn duplicate() {
     COUNTERS.duplicate.add(1);
 }
 
+/// A message was accepted before.
+pub fn message_repeated() {
+    COUNTERS.messages_duplicate.add(1);
+}
+
+/// A SEND or POST took so long.
+pub fn sent(took: Duration) {
+    DISTRIBUTIONS.send_us.record(took.as_micros() as u64);
+}
+
+/// A REPLAY was answered.
+pub fn replayed(resync: Option<Resync>, took: Duration) {
+    match resync.and_then(|resync| Resync::ALL.iter().position(|known| *known == resync)) {
+        Some(place) => COUNTERS.resyncs[place].add(1),
+        None => COUNTERS.replays.add(1),
+    }
+    DISTRIBUTIONS.replay_us.record(took.as_micros() as u64);
+}
+
+/// A hold kept what the policy would not.
+pub fn trim_skipped() {
+    COUNTERS.trims_skipped_by_hold.add(1);
+}
+
 pub fn events_lost(lost: u64) {
     COUNTERS.events_lost.add(lost);
+}
+
+/// Messages refused because their id was used for another payload.
+pub fn messages_conflicting() -> u64 {
+    let kind = Refusal::Conflict(Conflict::Message).kind();
+    kind.map_or(0, |kind| COUNTERS.rejected[kind].get())
 }
 
 /// The reaper's timer has worked for so long.

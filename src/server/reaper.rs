@@ -13,7 +13,7 @@ use super::call::{call_replicated, Words};
 use super::keys::Key;
 use super::rooms;
 use super::strings::{OwnedStr, Str};
-use super::{clock, deadlines, keyspace, metrics, role, settings, streams, unit};
+use super::{clock, deadlines, keyspace, message_log, metrics, retention, role, settings, streams, unit};
 use crate::core::refusal::Refusal;
 use crate::core::room::{Env, Room};
 
@@ -106,9 +106,9 @@ fn visit(ctx: Ctx, db: i32, name: &[u8], env: &Env) {
 fn next_bound(ctx: Ctx, name: Str<'_>, env: &Env) -> Option<u64> {
     let mut key = Key::write(ctx, name);
     let value = rooms::find(ctx, &mut key, name, env).ok().flatten()?;
-    let bound = value.room.next_due(env.settings);
-    value.indexed = bound.unwrap_or(u64::MAX);
-    bound
+    let bound = value.room.next_due(env);
+    value.indexed = bound;
+    Some(bound)
 }
 
 /// Does one thing that is due in the room; false if there is none.
@@ -126,6 +126,9 @@ fn step(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
         unit::commit(ctx, name, plan, None, env)?;
         return Ok(true);
     }
+    if retention::step(ctx, name, env)? {
+        return Ok(true);
+    }
     let vanishes = with_room(ctx, name, env, |room| room.vanishes_at(env.settings))?.flatten();
     if vanishes.is_some_and(|at| at <= env.now.mono) {
         vanish(ctx, name, env);
@@ -140,7 +143,12 @@ fn expire_one(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
     }
 }
 
-fn with_room<T>(ctx: Ctx, name: Str<'_>, env: &Env, look: impl FnOnce(&mut Room) -> T) -> Result<Option<T>, Refusal> {
+pub fn with_room<T>(
+    ctx: Ctx,
+    name: Str<'_>,
+    env: &Env,
+    look: impl FnOnce(&mut Room) -> T,
+) -> Result<Option<T>, Refusal> {
     let mut key = Key::write(ctx, name);
     Ok(rooms::find(ctx, &mut key, name, env)?.map(|value| look(&mut value.room)))
 }
@@ -149,6 +157,7 @@ fn with_room<T>(ctx: Ctx, name: Str<'_>, env: &Env, look: impl FnOnce(&mut Room)
 fn vanish(ctx: Ctx, name: Str<'_>, env: &Env) {
     let wait_ms = env.settings.empty_room_ms();
     streams::let_go(ctx, name.bytes(), wait_ms);
+    message_log::remove_empty(ctx, name.bytes());
     let mut words = Words::with_capacity(1);
     words.lent(name);
     keyspace::quietly(|| call_replicated(ctx, c"UNLINK", &words));

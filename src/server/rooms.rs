@@ -10,9 +10,9 @@ use std::cell::Cell;
 use super::api::{self, Ctx};
 use super::keys::{Key, KeyType, Kind};
 use super::strings::Str;
-use super::{clock, deadlines, keyspace, role, settings, streams, unit};
+use super::{clock, deadlines, keyspace, message_log, role, settings, streams, unit};
 use crate::commands::args;
-use crate::core::effect::{Began, Gen, Recovery};
+use crate::core::effect::{Began, Gen, MetLog, Recovery};
 use crate::core::refusal::Refusal;
 use crate::core::room::{Env, Room};
 use crate::core::time::{Now, MAX};
@@ -27,7 +27,7 @@ const LOST_EPOCHS_PER_MS: u64 = 16;
 /// Events that a lost primary may have numbered.
 const LOST_EVENTS: u64 = 1 << 20;
 /// A stream id above this was not written by a room: one foreign XADD must not exhaust its counter.
-const FOREIGN_ID: u64 = 1 << 62;
+pub const FOREIGN_ID: u64 = 1 << 62;
 
 /// How a room came to be under its name. Where an era has begun since, that goes before: it takes more care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,11 +119,13 @@ pub fn find<'k>(ctx: Ctx, key: &'k mut Key, name: Str<'_>, env: &Env) -> Result<
     let Some(reason) = beginning(value).filter(|_| role::may_decide(ctx)) else {
         return Ok(Some(value));
     };
-    // The stream is read by a command, and no command may run while the room is borrowed.
-    let last_event = streams::last_event(ctx, name);
+    // The streams are read by commands, and no command may run while the room is borrowed.
+    let meets = value.room.has_arrived();
+    let found =
+        Found { last_event: streams::last_event(ctx, name), log: meets.then(|| message_log::met(ctx, name.bytes())) };
     match key.kind(&ROOM) {
         Kind::Value(value) => {
-            begin(value, reason, last_event, env);
+            begin(value, reason, &found, env);
             deadlines::expect(ctx, name, unit::new_bound(value, env));
             Ok(Some(value))
         }
@@ -136,7 +138,9 @@ pub fn fresh(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<Room, Refusal> {
     args::within(name.bytes(), env.settings.max_id_bytes())?;
     keyspace::close_before(ctx, name.bytes());
     let event_n = streams::last_event(ctx, name).filter(|n| *n <= FOREIGN_ID).unwrap_or(0);
-    Ok(Room::new(Began { gen: draw_gen(env.now), floor: 0, event_n, at: env.now.mono, recovery: None }))
+    let met = Some(message_log::met(ctx, name.bytes()));
+    let gen = draw_gen(env.now);
+    Ok(Room::new(Began { gen, floor: 0, event_n, at: env.now.mono, recovery: None, past: Vec::new(), met }))
 }
 
 #[derive(Clone, Copy)]
@@ -167,15 +171,36 @@ fn floor_after_loss(room: &Room, outranked: u64, gen: Gen) -> u64 {
     room.highest_epoch().max(outranked).saturating_add(lost).min(MAX)
 }
 
-fn begin(value: &mut RoomValue, reason: Beginning, last_event: Option<u64>, env: &Env) {
-    let room = &mut value.room;
+/// The gen of the history that a room begins.
+fn next_gen(room: &Room, reason: Beginning, now: Now) -> Gen {
     let drawn = match reason {
         Beginning::Era(era) => era.gen,
-        Beginning::Restored | Beginning::Moved => draw_gen(env.now),
+        Beginning::Restored | Beginning::Moved => draw_gen(now),
     };
     let gen = Gen { ms: drawn.ms.max(room.last_gen_ms().saturating_add(1)).min(MAX), ..drawn };
     LAST_GEN_MS.set(LAST_GEN_MS.get().max(gen.ms));
-    let met = last_event.filter(|n| *n <= FOREIGN_ID).unwrap_or(0).max(room.event_n());
+    gen
+}
+
+/// The gen under which a room that goes is closed: of the history it has, or was about to begin.
+pub fn last_gen(value: &RoomValue) -> Gen {
+    match beginning(value) {
+        None => value.room.gen(),
+        Some(reason) => next_gen(&value.room, reason, clock::now()),
+    }
+}
+
+/// What stands in the streams of the room's name.
+struct Found {
+    last_event: Option<u64>,
+    /// If the room did not write it.
+    log: Option<MetLog>,
+}
+
+fn begin(value: &mut RoomValue, reason: Beginning, found: &Found, env: &Env) {
+    let room = &mut value.room;
+    let gen = next_gen(room, reason, env.now);
+    let met = found.last_event.filter(|n| *n <= FOREIGN_ID).unwrap_or(0).max(room.event_n());
     let (floor, lost_events) = match reason {
         Beginning::Era(_) | Beginning::Restored => (floor_after_loss(room, value.outranked, gen), LOST_EVENTS),
         Beginning::Moved => (0, 0),
@@ -189,6 +214,8 @@ fn begin(value: &mut RoomValue, reason: Beginning, last_event: Option<u64>, env:
         Beginning::Restored | Beginning::Moved => None,
     };
     let event_n = met.saturating_add(lost_events).min(MAX);
-    room.begin(Began { gen, floor, event_n, at: env.now.mono, recovery });
+    // Positions in the streams of another name mean nothing here.
+    let past = if found.log.is_some() { Vec::new() } else { room.past_with_this() };
+    room.begin(Began { gen, floor, event_n, at: env.now.mono, recovery, past, met: found.log });
     (value.arrival, value.era) = (Arrival::Settled, ERA.get().serial);
 }

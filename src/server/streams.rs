@@ -7,11 +7,12 @@
 use std::borrow::Cow;
 
 use super::api::Ctx;
-use super::call::{call, call_replicated, Shape, Words};
+use super::call::{call, call_replicated, Answer, Shape, Words};
 use super::strings::Str;
 use crate::commands::args::hash_tag;
 use crate::core::event::Event;
 use crate::core::policy::{Scope, Settings};
+use crate::core::refusal::Refusal;
 
 /// Why an event could not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,12 @@ fn is_own(room: &[u8], scope: Scope) -> bool {
 
 /// The greatest event number the room's own stream has seen; none if there is no such stream.
 pub fn last_event(ctx: Ctx, room: Str<'_>) -> Option<u64> {
-    let id = last_id(ctx, &own_events(room.bytes()))?;
+    last_number(ctx, &own_events(room.bytes()))
+}
+
+/// The first part of the greatest id a stream has seen; none if there is no such stream.
+pub fn last_number(ctx: Ctx, stream: &[u8]) -> Option<u64> {
+    let id = last_id(ctx, stream)?;
     let ms = id.split(|byte| *byte == b'-').next()?;
     std::str::from_utf8(ms).ok()?.parse().ok()
 }
@@ -83,10 +89,31 @@ pub fn add(ctx: Ctx, room: &[u8], event: &Event, own_maxlen: u64, settings: &Set
     event.fields(room, &mut |name, value| {
         words.literal(name).bytes(value);
     });
-    match call_replicated(ctx, c"XADD", &words).shape() {
+    written(&call_replicated(ctx, c"XADD", &words))
+}
+
+/// What an XADD's answer says.
+pub fn written(answer: &Answer) -> Result<(), Unwritten> {
+    match answer.shape() {
         Shape::Refused => Err(Unwritten::NotHere),
         Shape::Error => Err(Unwritten::Unwritable),
         _ => Ok(()),
+    }
+}
+
+/// Trims the room's own stream to exactly so many events; how many went.
+pub fn trim_events(ctx: Ctx, room: &[u8], events: u64) -> Result<u64, Refusal> {
+    trim(ctx, &own_events(room), "MAXLEN", events)
+}
+
+/// Trims a stream exactly, if it is one; how many entries went.
+pub fn trim(ctx: Ctx, stream: &[u8], how: &'static str, threshold: u64) -> Result<u64, Refusal> {
+    let mut words = Words::with_capacity(3);
+    words.bytes(stream).literal(how).number(threshold);
+    match call_replicated(ctx, c"XTRIM", &words).shape() {
+        Shape::Refused => Err(Refusal::TryAgain),
+        Shape::Integer(gone) => Ok(gone.unsigned_abs()),
+        _ => Ok(0),
     }
 }
 

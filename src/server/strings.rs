@@ -61,6 +61,12 @@ impl OwnedStr {
         Self(lent.ptr)
     }
 
+    /// # Safety
+    /// `ptr` is a live string and this reference to it is the caller's to give away.
+    pub unsafe fn from_raw(ptr: *mut RedisModuleString) -> Self {
+        Self(ptr)
+    }
+
     pub fn lend(&self) -> Str<'_> {
         Str { ptr: self.0, lender: PhantomData }
     }

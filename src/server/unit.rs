@@ -1,6 +1,6 @@
 //! The one way through: a plan is published, applied, replicated, indexed and told, in this order.
 //!
-//! 1. Events are written first. One that refuses the step leaves room and keyspace as they were.
+//! 1. Message and events are written first. One that refuses the step leaves room and keyspace as they were.
 //! 2. No borrow of a room outlives a call into the server: callbacks of other modules may come back into ours.
 //! 3. Notifications come last, when state and streams are complete.
 
@@ -12,10 +12,10 @@ use super::keys::{Key, Kind};
 use super::rooms::{Arrival, RoomValue, ROOM};
 use super::streams::{self, Unwritten};
 use super::strings::Str;
-use super::{deadlines, gauges, metrics};
+use super::{deadlines, gauges, message_log, metrics};
 use crate::core::codec;
 use crate::core::effect::Effect;
-use crate::core::event::Event;
+use crate::core::event::{Body, Event};
 use crate::core::plan::Plan;
 use crate::core::refusal::Refusal;
 use crate::core::room::{Env, Room};
@@ -29,6 +29,10 @@ pub fn commit(ctx: Ctx, name: Str<'_>, mut plan: Plan, fresh: Option<Room>, env:
         return Ok(());
     }
     let lost = publish(ctx, name, &plan, env)?;
+    if let Some(message) = plan.message.as_ref().filter(|_| plan.looks) {
+        let edges = message_log::edges(ctx, name.bytes(), message.seq).unwrap_or_default();
+        plan.looked(&edges, env);
+    }
     plan.note(lost);
     metrics::events_lost(lost);
     let created = fresh.is_some();
@@ -48,7 +52,7 @@ pub fn commit(ctx: Ctx, name: Str<'_>, mut plan: Plan, fresh: Option<Room>, env:
         ctx.signal_modified(name);
     }
     metrics::committed(&plan, env);
-    notify(ctx, name, &plan.events);
+    notify(ctx, name, &plan);
     Ok(())
 }
 
@@ -59,13 +63,19 @@ pub fn replicate(ctx: Ctx, name: Str<'_>, effects: &[u8]) {
     call::replicate(ctx, APPLY, &words);
 }
 
-/// Writes the plan's events; returns how many no stream took.
+/// Writes the plan's message and events; returns how many events no stream took.
 fn publish(ctx: Ctx, name: Str<'_>, plan: &Plan, env: &Env) -> Result<u64, Refusal> {
+    if let Some(message) = &plan.message {
+        message_log::append(ctx, name.bytes(), message, plan.retained).map_err(|unwritten| match unwritten {
+            Unwritten::NotHere => Refusal::TryAgain,
+            Unwritten::Unwritable => Refusal::LogState,
+        })?;
+    }
     let mut lost = 0;
     for (place, event) in plan.events.iter().enumerate() {
         match streams::add(ctx, name.bytes(), event, plan.events_maxlen, env.settings) {
             Ok(()) => {}
-            Err(Unwritten::NotHere) if place == 0 => return Err(Refusal::TryAgain),
+            Err(Unwritten::NotHere) if place == 0 && plan.message.is_none() => return Err(Refusal::TryAgain),
             Err(Unwritten::Unwritable) if plan.needs_stream && place == 0 => return Err(Refusal::LogState),
             Err(_) => lost += 1,
         }
@@ -90,7 +100,7 @@ pub fn changing(ctx: Ctx, name: Str<'_>, value: &mut RoomValue, env: &Env, chang
 
 /// What the index must learn of a room that has changed.
 pub fn new_bound(value: &mut RoomValue, env: &Env) -> Option<u64> {
-    let due = value.room.next_due(env.settings)?;
+    let due = value.room.next_due(env);
     if due >= value.indexed {
         return None;
     }
@@ -98,8 +108,10 @@ pub fn new_bound(value: &mut RoomValue, env: &Env) -> Option<u64> {
     Some(due)
 }
 
-fn notify(ctx: Ctx, name: Str<'_>, events: &[Event]) {
-    for hint in events.iter().filter_map(Event::notification) {
+fn notify(ctx: Ctx, name: Str<'_>, plan: &Plan) {
+    let is_announced = plan.events.iter().any(|event| matches!(event.body, Body::Message { .. }));
+    let message = plan.message.as_ref().filter(|_| !is_announced).map(|_| "lease.message");
+    for hint in message.into_iter().chain(plan.events.iter().filter_map(Event::notification)) {
         if let Ok(hint) = CString::new(hint) {
             ctx.notify(&hint, name);
         }

@@ -187,12 +187,15 @@ impl Node {
             }
             Beginning::Restored | Beginning::Moved => None,
         };
+        let past = room.past_with_this();
         room.begin(Began {
             gen,
             floor,
             event_n: (last_event.max(room.event_n()) + lost_events).min(MAX),
             at: self.now.mono,
             recovery,
+            past,
+            met: None,
         });
     }
 
@@ -402,7 +405,7 @@ impl Node {
 
     fn fresh(&mut self, env: &Env) -> Room {
         let (gen, event_n) = (self.draw_gen(), self.last_event());
-        Room::new(Began { gen, floor: 0, event_n, at: env.now.mono, recovery: None })
+        Room::new(Began { gen, floor: 0, event_n, at: env.now.mono, recovery: None, past: Vec::new(), met: None })
     }
 
     fn draw_gen(&mut self) -> Gen {

@@ -26,10 +26,16 @@ pub enum Setting {
     LogRenewals = 16,
     EmptyRoomMs = 17,
     DefaultAccess = 18,
+    RetainCount = 19,
+    RetainMs = 20,
+    DedupMs = 21,
+    AnnounceMessages = 22,
+    MaxPayloadBytes = 23,
+    CursorMs = 24,
 }
 
 /// How many settings there are.
-pub const COUNT: usize = 19;
+pub const COUNT: usize = 25;
 
 /// What a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +136,12 @@ impl Setting {
         Self::LogRenewals,
         Self::EmptyRoomMs,
         Self::DefaultAccess,
+        Self::RetainCount,
+        Self::RetainMs,
+        Self::DedupMs,
+        Self::AnnounceMessages,
+        Self::MaxPayloadBytes,
+        Self::CursorMs,
     ];
 
     const fn row(self) -> Row {
@@ -155,6 +167,12 @@ impl Setting {
             Self::DefaultAccess => {
                 Row { room_name: "access", ..Row::new("default-access", Domain::Words(ACCESS), 0).per_room() }
             }
+            Self::RetainCount => Row::number("retain-count", 10_000).per_room(),
+            Self::RetainMs => Row::number("retain-ms", 0).per_room(),
+            Self::DedupMs => Row::number("dedup-ms", 600_000).per_room(),
+            Self::AnnounceMessages => Row::new("announce-messages", Domain::YesNo, 0).per_room(),
+            Self::MaxPayloadBytes => Row::number("max-payload-bytes", 65_536),
+            Self::CursorMs => Row::positive("cursor-ms", 604_800_000),
         }
     }
 

@@ -1,0 +1,121 @@
+//! What a room knows of its message log. The entries themselves are in a stream next to it.
+//!
+//! Rules
+//! 1. Message n of a room is entry `n-0`; a number is never given twice, whatever becomes of the stream.
+//! 2. `gone` is a lower bound: no message up to it is retained. Trimming is noticed late, never early.
+//! 3. The last gens are kept with the newest message each of them ever had: a reader of one of them knows whether it
+//!    saw what this history has.
+//! 4. A message's age is measured on the monotonic clock, though its entry tells the wall clock: `readings` say which
+//!    moment stood for which `at`, one reading for all messages between two steps of the wall clock.
+
+use super::dedupe::{Dedupe, Known};
+use super::effect::{Gen, MetLog, Recalled, Sent, Trimmed};
+use super::room::Mover;
+use super::time::Now;
+
+/// Earlier gens that a room keeps.
+pub const GENS: usize = 64;
+
+/// From this message on, `at` and the monotonic clock ran in step so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub seq: u64,
+    pub at: u64,
+    pub mono: u64,
+}
+
+impl Reading {
+    fn to_mono(self, at: u64) -> u64 {
+        Now { mono: self.mono, unix: self.at }.to_mono(at)
+    }
+}
+
+/// The monotonic moment at which message `seq` was accepted, as far as is known.
+pub(super) fn accepted_at(readings: &[Reading], seq: u64, at: u64, now: Now) -> u64 {
+    let reading = readings.iter().rev().find(|reading| reading.seq <= seq);
+    reading.map_or_else(|| now.to_mono(at), |reading| reading.to_mono(at))
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Log {
+    /// The newest message.
+    pub seq: u64,
+    pub gone: u64,
+    /// `at` of the message after `gone`, if there is one; unix ms.
+    pub oldest_at: u64,
+    /// `at` of the newest message: it never decreases in a log.
+    pub last_at: u64,
+    pub readings: Vec<Reading>,
+    /// Earlier gens and the newest message of each, oldest first.
+    pub past: Vec<(Gen, u64)>,
+    pub dedupe: Dedupe,
+    /// Somebody has taken the stream away: the room should look. Of this node only.
+    pub doubted: bool,
+    /// The next entry to make a record of, while records are rebuilt from a log the room has met.
+    pub rebuilding: Option<u64>,
+}
+
+impl Log {
+    /// Whether the log may hold a message.
+    fn retains(&self) -> bool {
+        self.seq > self.gone
+    }
+
+    pub fn apply_sent(&mut self, sent: &Sent) {
+        let accepted = sent.accepted;
+        if accepted.seq <= self.seq {
+            return;
+        }
+        if !self.retains() {
+            self.gone = accepted.seq.saturating_sub(1);
+            self.oldest_at = accepted.at;
+        }
+        self.seq = accepted.seq;
+        self.last_at = self.last_at.max(accepted.at);
+        if self.readings.last().is_none_or(|reading| reading.to_mono(accepted.at) != sent.mono) {
+            self.readings.push(Reading { seq: accepted.seq, at: accepted.at, mono: sent.mono });
+        }
+        self.dedupe.put(&Known { accepted, attached: true });
+    }
+
+    pub fn apply_trimmed(&mut self, trimmed: &Trimmed) {
+        if trimmed.gone <= self.gone {
+            return;
+        }
+        self.gone = trimmed.gone.min(self.seq);
+        self.oldest_at = trimmed.oldest_at;
+        let gone = self.gone;
+        let first_needed = self.readings.iter().rposition(|reading| reading.seq <= gone.saturating_add(1));
+        self.readings.drain(..first_needed.unwrap_or(0));
+    }
+
+    /// The room is under a name whose log it did not write. The counter is another matter: it goes on with the write
+    /// that carries the new history.
+    pub fn meet(&mut self, met: &MetLog) {
+        self.dedupe.detach();
+        self.readings = Vec::new();
+        (self.gone, self.oldest_at) = match met.first {
+            Some((first, at)) => (first.saturating_sub(1), at),
+            None => (self.seq.max(met.seq), 0),
+        };
+        self.rebuilding = met.first.map(|(first, _)| first);
+    }
+
+    pub fn apply_recalled(&mut self, recalled: &Recalled) {
+        for accepted in &recalled.records {
+            self.last_at = self.last_at.max(accepted.at);
+            self.dedupe.recall(accepted);
+        }
+        self.rebuilding = recalled.next;
+    }
+
+    pub fn move_buffers(&mut self, mover: &impl Mover) {
+        self.dedupe.move_buffers(mover);
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let readings = self.readings.capacity().saturating_mul(size_of::<Reading>());
+        let past = self.past.capacity().saturating_mul(size_of::<(Gen, u64)>());
+        self.dedupe.heap_bytes().saturating_add(readings).saturating_add(past)
+    }
+}

@@ -1,0 +1,125 @@
+//! Time and policy at work on a room's log: messages that go, dedupe records that end, and records rebuilt from a log
+//! that the room has met. In slices, as all of the reaper's work.
+
+use super::api::Ctx;
+use super::message_log::{self, Remembered};
+use super::reaper::with_room;
+use super::streams;
+use super::strings::Str;
+use super::unit;
+use crate::core::plan::Plan;
+use crate::core::refusal::Refusal;
+use crate::core::room::{Env, Room};
+
+/// Messages that one step looks at.
+const PER_STEP: usize = 64;
+/// Messages that TRIM looks at in one go.
+const PER_LOOK: usize = 4096;
+/// Messages of a log it has met that a room learns of at once, before its first answer.
+const AT_ONCE: usize = 512;
+
+/// Does one thing that is due; false if there is none.
+pub fn step(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
+    if recall(ctx, name, PER_STEP, env)? {
+        return Ok(true);
+    }
+    let Some((newest, is_old, is_record)) = with_room(ctx, name, env, |room| {
+        (room.log_seq(), room.is_retention_due(env), room.is_record_due(env) || room.take_doubt())
+    })?
+    else {
+        return Ok(false);
+    };
+    if is_old && trim_old(ctx, name, newest, PER_STEP, env)? > 0 {
+        notice(ctx, name, env)?;
+        return Ok(true);
+    }
+    if !is_old && !is_record {
+        return Ok(false);
+    }
+    if notice(ctx, name, env)? {
+        return Ok(true);
+    }
+    if let Some(plan) = with_room(ctx, name, env, |room| room.decide_record_ends(PER_STEP, env))?.flatten() {
+        unit::commit(ctx, name, plan, None, env)?;
+        return Ok(true);
+    }
+    let parked = with_room(ctx, name, env, |room| room.park_records(PER_STEP, env))?;
+    Ok(parked.is_some_and(|parked| parked > 0))
+}
+
+/// Makes records of the next `most` messages of a log the room has met; false if there are none to be made.
+fn recall(ctx: Ctx, name: Str<'_>, most: usize, env: &Env) -> Result<bool, Refusal> {
+    let Some((Some(first), last)) = with_room(ctx, name, env, |room| (room.rebuilding(), room.log_seq()))? else {
+        return Ok(false);
+    };
+    let (found, next) = message_log::remembered(ctx, name.bytes(), first, last, most);
+    let plan = with_room(ctx, name, env, |room| room.decide_recall(found.iter().map(Remembered::lend), next, env))?;
+    if let Some(plan) = plan {
+        unit::commit(ctx, name, plan, None, env)?;
+    }
+    Ok(true)
+}
+
+/// A message waits for a room that still learns of a log: much of it is learned at once, all of a small one.
+pub fn recall_at_once(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<(), Refusal> {
+    recall(ctx, name, AT_ONCE, env).map(|_| ())
+}
+
+/// The same for a room that is not in the keyspace yet: what it would learn, and itself with that.
+pub fn recall_fresh(ctx: Ctx, name: Str<'_>, room: &Room, env: &Env) -> (Plan, Room) {
+    let (found, next) = match room.rebuilding() {
+        Some(first) => message_log::remembered(ctx, name.bytes(), first, room.log_seq(), AT_ONCE),
+        None => (Vec::new(), None),
+    };
+    let plan = room.decide_recall(found.iter().map(Remembered::lend), next, env);
+    let mut learned = room.clone();
+    plan.effects.iter().for_each(|effect| learned.apply(effect));
+    (plan, learned)
+}
+
+/// Takes what is too old among the `most` oldest messages out of the log; how many went.
+fn trim_old(ctx: Ctx, name: Str<'_>, newest: u64, most: usize, env: &Env) -> Result<u64, Refusal> {
+    // The stream cannot be read while the room is borrowed, so its messages are judged by a copy of what judges them.
+    let Some(ages) = with_room(ctx, name, env, |room| room.ages(env))? else { return Ok(0) };
+    let keeps = |seq, at| ages.kept_until(seq, at, env) > env.now.mono;
+    match message_log::first_kept(ctx, name.bytes(), newest, most, keeps) {
+        Some(first) => message_log::trim_before(ctx, name.bytes(), first),
+        None => Ok(0),
+    }
+}
+
+/// The room learns what its log does not hold any more; false if it knew.
+fn notice(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
+    let Some(newest) = with_room(ctx, name, env, |room| room.log_seq())? else { return Ok(false) };
+    let edges = message_log::edges(ctx, name.bytes(), newest).unwrap_or_default();
+    match with_room(ctx, name, env, |room| room.decide_trimmed(&edges, env))?.flatten() {
+        Some(plan) => unit::commit(ctx, name, plan, None, env).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// TRIM: what the policy does not keep goes from both streams, exactly; how many entries went.
+pub fn trim(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<u64, Refusal> {
+    let Some((newest, retained, events)) = with_room(ctx, name, env, |room| {
+        (room.log_seq(), room.policy(env.settings).retain_count(), room.events_maxlen(env.settings))
+    })?
+    else {
+        return Ok(0);
+    };
+    let mut gone = 0;
+    loop {
+        let went = trim_old(ctx, name, newest, PER_LOOK, env)?;
+        gone += went;
+        if went < PER_LOOK as u64 {
+            break;
+        }
+    }
+    if retained > 0 {
+        gone += message_log::trim_to(ctx, name.bytes(), retained)?;
+    }
+    if events > 0 {
+        gone += streams::trim_events(ctx, name.bytes(), events)?;
+    }
+    notice(ctx, name, env)?;
+    Ok(gone)
+}
