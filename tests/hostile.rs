@@ -11,7 +11,7 @@ use redis_lease::core::policy::Setting;
 use redis_lease::core::time::Now;
 
 use support::cases;
-use support::command::{field, Command, Open, Renew};
+use support::command::{field, Command, Grant, Open, Renew};
 use support::exercise::{assert_valid, exercise};
 use support::node::{load, Node, Sent};
 
@@ -22,7 +22,7 @@ const SNAPSHOT: u8 = 101;
 
 // -------------------------------------------------------------------- material
 
-/// A node with a history: leases of every kind, tombstones, a policy.
+/// A node with a history: leases of every kind, tombstones, a policy, grants and marks.
 fn lived(ops: &[(u8, u8)]) -> Node {
     let mut node = Node::new(1, NOW);
     let sessions = ["a", "b", "0f8fad5b-d9cb-469f-a165-70867728950e", "a session id of more than fifteen bytes"];
@@ -34,14 +34,17 @@ fn lived(ops: &[(u8, u8)]) -> Node {
         });
         let (epoch, seq) = epoch.unwrap_or((1, 0));
         let renew = Renew { session: session.clone(), epoch, seq: seq + 1, ..Renew::default() };
-        let command = match op % 8 {
+        let user = format!("u{}", of % 3);
+        let device = (of % 5 == 0).then(|| "phone".to_owned());
+        let command = match op % 11 {
             0..=2 => Command::Open(Open {
-                user: format!("u{}", of % 3),
-                device: (of % 5 == 0).then(|| "phone".to_owned()),
+                user,
+                device,
                 session: (of % 7 != 0).then_some(session),
                 ttl_ms: (of % 2 == 0).then_some(3_600_000),
                 until: (of % 3 == 0).then_some(NOW.unix + 50_000),
                 token: (of % 11 == 0).then(|| "s3cret".to_owned()),
+                grant_token: Some("pass".to_owned()),
                 meta: (of % 4 == 0).then(|| "meta".to_owned()),
                 nx: false,
                 random: [*of; 16],
@@ -55,6 +58,18 @@ fn lived(ops: &[(u8, u8)]) -> Node {
             }),
             5 => Command::Leave { session, epoch, linger_ms: u64::from(of % 2) * 500, token: None },
             6 => Command::SetPolicy(vec![(Setting::TombstoneMs, (of % 2 == 0).then_some(60_000))]),
+            7 => {
+                node.settings.put(Setting::DefaultAccess, i64::from(of % 3 == 0));
+                continue;
+            }
+            8 => Command::Grant(Grant {
+                user,
+                writes: of % 2 == 0,
+                until: (of % 3 != 0).then_some(node.now.unix + u64::from(*of) * 200 + 1),
+                token: (of % 4 == 0).then(|| "pass".to_owned()),
+                version: (of % 5 == 0).then_some(u64::from(*of)),
+            }),
+            9 => Command::Revoke { user, device, version: (of % 4 == 0).then_some(u64::from(*of)) },
             _ => {
                 node.now =
                     Now { mono: node.now.mono + u64::from(*of) * 100, unix: node.now.unix + u64::from(*of) * 100 };

@@ -6,17 +6,17 @@ use redis_lease::core::effect::{Effect, Ended, Lingered, Motion, Renewed};
 use redis_lease::core::id::Id;
 use redis_lease::core::lease::Reason;
 use redis_lease::core::policy::Setting;
-use redis_lease::core::refusal::{Limit, Refusal};
+use redis_lease::core::refusal::{Denied, Limit, Refusal};
 use redis_lease::core::room::Room;
 use redis_lease::core::time::{Now, MAX};
 use redis_lease::core::wire::{Corrupt, Writer};
 
-use support::command::{field, Command, Open};
+use support::command::{field, Command, Grant, Open, Renew};
 use support::exercise::{assert_valid, exercise};
 use support::node::{load, Beginning, Node};
 
 const NOW: Now = Now { mono: 1 << 40, unix: 1_894_006_800_000 };
-/// The first byte of every part: its version.
+/// The first byte of every part: its version. Grants are read in the first as well.
 const SNAPSHOT: u8 = 101;
 
 /// A snapshot written by hand, as `core::snapshot` lays it out. All numbers in it are unix ms where they are times.
@@ -27,7 +27,19 @@ struct Parts {
     event_n: u64,
     next_order: u64,
     own: Vec<(u8, u64)>,
+    access: Vec<Access>,
     records: Vec<Record>,
+}
+
+/// What a user may do.
+#[derive(Clone)]
+struct Access {
+    user: &'static str,
+    /// Level and end.
+    grant: Option<(u8, Option<u64>)>,
+    version: Option<u64>,
+    revoked: bool,
+    devices: &'static [&'static str],
 }
 
 #[derive(Clone)]
@@ -49,15 +61,33 @@ const EXPIRED: u8 = 1;
 const LEASE: Record =
     Record { session: "a", user: "u", epoch: 5, above: 0, order: 0, signal: 4, phase: ACTIVE, end: NOW.unix + 30_000 };
 
+const READ: u8 = 1;
+
+const GRANTED: Access = Access { user: "u", grant: Some((READ, None)), version: None, revoked: false, devices: &[] };
+const REVOKED: Access = Access { user: "u", grant: None, version: None, revoked: true, devices: &[] };
+
 impl Default for Parts {
     fn default() -> Self {
-        Self { chunks: 1, floor: 0, highest: 9, event_n: 3, next_order: 7, own: Vec::new(), records: Vec::new() }
+        Self {
+            chunks: 1,
+            floor: 0,
+            highest: 9,
+            event_n: 3,
+            next_order: 7,
+            own: Vec::new(),
+            access: Vec::new(),
+            records: Vec::new(),
+        }
     }
 }
 
 impl Parts {
     fn of(records: &[Record]) -> Self {
         Self { records: records.to_vec(), ..Self::default() }
+    }
+
+    fn with_access(access: &[Access], records: &[Record]) -> Self {
+        Self { chunks: 2, access: access.to_vec(), ..Self::of(records) }
     }
 
     fn header(&self) -> Vec<u8> {
@@ -75,6 +105,27 @@ impl Parts {
         for (setting, value) in &self.own {
             w.byte(*setting);
             w.number(*value);
+        }
+        w.into_bytes()
+    }
+
+    fn access(&self) -> Vec<u8> {
+        let mut w = Writer::new(NOW);
+        w.byte(SNAPSHOT);
+        w.byte(3);
+        for a in &self.access {
+            w.bytes(a.user.as_bytes());
+            w.option(a.grant, |w, (level, until)| {
+                w.byte(level);
+                w.option(until, Writer::number);
+                w.byte(0);
+            });
+            w.option(a.version, Writer::number);
+            w.byte(a.revoked.into());
+            w.number(a.devices.len() as u64);
+            for device in a.devices {
+                w.bytes(device.as_bytes());
+            }
         }
         w.into_bytes()
     }
@@ -102,7 +153,8 @@ impl Parts {
     }
 
     fn load(&self) -> Result<Room, Corrupt> {
-        load(&[self.header(), self.chunk()], NOW)
+        let access = (self.chunks == 2).then(|| self.access());
+        load(&[self.header()].into_iter().chain(access).chain([self.chunk()]).collect::<Vec<_>>(), NOW)
     }
 }
 
@@ -151,7 +203,7 @@ fn disk_06_impossible_headers_and_parts_are_refused() {
         ("a counter above 2^63-1", Parts { event_n: MAX + 1, ..Parts::default() }),
         ("a floor above 2^63-1", Parts { floor: MAX + 1, ..Parts::default() }),
         ("an order that never was", Parts { next_order: 1 << 32, ..Parts::default() }),
-        ("a part that is missing", Parts { chunks: 2, ..Parts::default() }),
+        ("a part that is missing", Parts { chunks: 3, ..Parts::default() }),
         ("a part too many", Parts { chunks: 0, ..Parts::default() }),
     ] {
         assert!(parts.load().is_err(), "{what}");
@@ -160,13 +212,66 @@ fn disk_06_impossible_headers_and_parts_are_refused() {
     assert!(load(std::slice::from_ref(&chunk), NOW).is_err(), "records before the header");
     assert!(load(&[header.clone(), header.clone()], NOW).is_err(), "two headers");
     assert!(load(&[[&header[..], &[0]].concat(), chunk.clone()], NOW).is_err(), "bytes after the header");
-    assert!(load(&[vec![SNAPSHOT + 1, 1], chunk.clone()], NOW).is_err(), "a newer version");
+    assert!(load(&[[&[u8::MAX], &header[1..]].concat(), chunk.clone()], NOW).is_err(), "a version of the far future");
     for end in 0..header.len() {
         assert!(load(&[header[..end].to_vec(), chunk.clone()], NOW).is_err(), "a header of {end} bytes");
     }
     for end in 3..chunk.len() {
         assert!(load(&[header.clone(), chunk[..end].to_vec()], NOW).is_err(), "a record of {end} bytes");
     }
+}
+
+#[test]
+fn disk_06_impossible_access_is_refused() {
+    let device = Access { devices: &["phone", "tab"], version: Some(7), ..GRANTED };
+    Parts::with_access(&[device.clone(), Access { user: "v", ..REVOKED }], &[LEASE])
+        .load()
+        .expect("what the cases below make impossible");
+    for (what, access) in [
+        ("a user twice", vec![GRANTED, Access { version: Some(1), ..REVOKED }]),
+        ("a grant beside a revocation", vec![Access { revoked: true, ..GRANTED }]),
+        ("no user", vec![Access { user: "", ..REVOKED }]),
+        ("no device", vec![Access { devices: &["phone", ""], ..GRANTED }]),
+        ("level 0", vec![Access { grant: Some((0, None)), ..GRANTED }]),
+        ("a level above WRITE", vec![Access { grant: Some((3, None)), ..GRANTED }]),
+        ("an end beyond 2^63-1", vec![Access { grant: Some((READ, Some(MAX + 1))), ..GRANTED }]),
+        ("a version beyond 2^63-1", vec![Access { version: Some(MAX + 1), ..REVOKED }]),
+    ] {
+        assert!(Parts::with_access(&access, &[]).load().is_err(), "{what}");
+    }
+    let parts = Parts::with_access(&[device], &[LEASE]);
+    let (header, access, chunk) = (parts.header(), parts.access(), parts.chunk());
+    assert!(load(&[header.clone(), chunk.clone(), access.clone()], NOW).is_err(), "access after the leases");
+    assert!(load(&[header.clone(), access.clone(), access.clone()], NOW).is_err(), "all access twice");
+    assert!(load(&[access.clone(), header.clone(), chunk.clone()], NOW).is_err(), "access before the header");
+    for end in 3..access.len() {
+        assert!(load(&[header.clone(), access[..end].to_vec(), chunk.clone()], NOW).is_err(), "access of {end} bytes");
+    }
+}
+
+/// A revocation ended what was live: what it left was overdue, whatever deadline the bytes tell.
+#[test]
+fn disk_06_a_live_lease_beside_a_mark_is_over() {
+    let of_device = Access { devices: &["default"], ..GRANTED };
+    for (access, grace_ms) in [(REVOKED, None), (of_device, None), (REVOKED, Some(0)), (REVOKED, Some(1_000))] {
+        let mut node = Node::new(9, NOW);
+        node.room = Some(Parts::with_access(&[access], &[LEASE]).load().expect("a room"));
+        node.begin(Beginning::Era { grace_ms });
+        assert_eq!(field(&node.everyone()[0], "reason"), Some("expired"));
+        let renew = Renew { session: "a".to_owned(), epoch: LEASE.epoch, seq: 1, ..Renew::default() };
+        assert_eq!(node.run(&Command::Renew(renew)), Err(Refusal::Denied(Denied::Revoked)));
+        node.tick();
+        assert_eq!(node.stream.len(), 1, "one removal");
+    }
+}
+
+/// A record that says nothing is none: it keeps no room.
+#[test]
+fn disk_06_a_blank_record_is_dropped() {
+    let blank = Access { grant: None, ..GRANTED };
+    let room = |access| Parts::with_access(&[access], &[]).load().expect("a room");
+    assert!(room(blank.clone()).is_empty());
+    assert!(!room(Access { version: Some(0), ..blank }).is_empty());
 }
 
 /// Possible, at the very end of what can be counted: everything that is not refused still works.
@@ -189,22 +294,45 @@ fn disk_06_the_last_numbers_work() {
     exercise(node.room.expect("a room"), NOW);
 }
 
+/// A room with one lease and so many event numbers left, after a command; and what refused it.
+fn near_the_end(left: u64, command: &Command) -> (Node, Option<Refusal>) {
+    let mut node = Node::new(9, NOW);
+    node.room = Some(Parts { event_n: MAX - left, ..Parts::of(&[LEASE]) }.load().expect("a room"));
+    let refused = node.run(command).err();
+    (node, refused)
+}
+
+/// The numbers of all events, once time has ended the leases.
+fn numbers(mut node: Node) -> Vec<u64> {
+    node.now = Now { mono: NOW.mono + 30_000, unix: NOW.unix + 30_000 };
+    node.tick();
+    node.stream.iter().map(|event| event.n).collect()
+}
+
 /// One event number stays in reserve for every live lease.
 #[test]
 fn the_last_event_numbers_are_for_removals() {
-    let open = |left: u64| {
-        let mut node = Node::new(9, NOW);
-        node.room = Some(Parts { event_n: MAX - left, ..Parts::of(&[LEASE]) }.load().expect("a room"));
-        let newcomer = Open { user: "v".to_owned(), session: Some("b".to_owned()), ..Open::default() };
-        (node.run(&Command::Open(newcomer)).err(), node)
-    };
-    assert_eq!(open(2).0, Some(Refusal::Limit(Limit::Exhausted)));
-    let (refused, mut node) = open(3);
+    let newcomer = Open { user: "v".to_owned(), session: Some("b".to_owned()), ..Open::default() };
+    let open = |left| near_the_end(left, &Command::Open(newcomer.clone()));
+    assert_eq!(open(2).1, Some(Refusal::Limit(Limit::Exhausted)));
+    let (node, refused) = open(3);
+    assert_eq!((numbers(node), refused), (vec![MAX - 2, MAX - 1, MAX], None));
+}
+
+/// Nor does a GRANT take one of those; a REVOKE is never refused.
+#[test]
+fn a_grant_leaves_the_last_event_numbers_for_removals() {
+    let grant = Command::Grant(Grant { user: "u".to_owned(), ..Grant::default() });
+    let (mut node, refused) = near_the_end(1, &grant);
+    assert_eq!((&refused, node.grants(None).len()), (&Some(Refusal::Limit(Limit::Exhausted)), 0));
+    let revoke = Command::Revoke { user: "u".to_owned(), device: None, version: None };
+    assert_eq!(node.run(&revoke).map(|reply| reply.status().to_owned()), Ok("ok".to_owned()));
+    assert_eq!(node.stream.first().map(|event| event.n), Some(MAX));
+    let (mut node, refused) = near_the_end(2, &grant);
     assert_eq!(refused, None);
-    node.now = Now { mono: NOW.mono + 30_000, unix: NOW.unix + 30_000 };
-    node.tick();
-    let numbers: Vec<u64> = node.stream.iter().map(|event| event.n).collect();
-    assert_eq!(numbers, [MAX - 2, MAX - 1, MAX]);
+    // What writes no event needs no number.
+    assert_eq!(node.run(&grant).map(|reply| reply.status().to_owned()), Ok("ok".to_owned()));
+    assert_eq!(numbers(node), [MAX - 1, MAX]);
 }
 
 /// An effect that does not fit the room any more is dropped.

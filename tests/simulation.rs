@@ -1,4 +1,4 @@
-//! Clients, a primary and a replica under a virtual clock and bad luck: requests lost, repeated and late, a slow
+//! Clients, an operator, a primary and a replica under a virtual clock and bad luck: requests lost, repeated and late, a slow
 //! replication stream, failovers, crashes, wall clocks that are set. The invariants are checked after every step.
 //!
 //! A seed decides everything. One that fails is printed with its last steps; `SEED=n cargo test --test simulation`
@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use redis_lease::core::effect::Gen;
 use redis_lease::core::event::Event;
+use redis_lease::core::policy::Setting;
 use redis_lease::core::time::Now;
 
 use support::chance::Chance;
@@ -17,6 +18,7 @@ use support::client::{Answer, Client, Request};
 use support::command::Command;
 use support::invariants::*;
 use support::node::{load, Beginning, Node, Sent};
+use support::operator::{Operator, USERS};
 
 const SEEDS: u64 = 200;
 const STEPS: usize = 500;
@@ -27,6 +29,8 @@ const IN_FLIGHT: usize = 40;
 enum Packet {
     Request(Request),
     Answer(usize, u64, Answer),
+    /// Nobody waits for its answer.
+    Order(Command),
 }
 
 /// A node, its clocks, and the histories its room has lived through.
@@ -40,9 +44,10 @@ struct Member {
 }
 
 impl Member {
-    fn new(id: u32, time: u64) -> Self {
+    fn new(id: u32, time: u64, granted: bool) -> Self {
         let boot = u64::from(id) << 40;
-        let node = Node::new(id, Now { mono: boot + time, unix: UNIX + time });
+        let mut node = Node::new(id, Now { mono: boot + time, unix: UNIX + time });
+        node.settings.put(Setting::DefaultAccess, granted.into());
         Self { node, boot, wall: 0, lineage: Vec::new() }
     }
 
@@ -72,14 +77,18 @@ struct World {
     time: u64,
     /// No wall clock is ever set.
     steady: bool,
+    /// `default-access` is `granted`.
+    granted: bool,
     primary: Member,
     replica: Member,
     /// Sent by the primary, not yet arrived at the replica.
     link: VecDeque<Sent>,
     disk: Saved,
     clients: Vec<Client>,
+    operator: Operator,
     air: Vec<Packet>,
     given: Given,
+    versions: Versions,
     nodes: u32,
     log: VecDeque<String>,
 }
@@ -91,17 +100,21 @@ impl World {
             [("u1", None, None), ("u1", None, None), ("u1", Some("phone"), None), ("u2", None, Some("s3cret"))];
         let clients =
             holders.iter().enumerate().map(|(me, (user, device, token))| Client::new(me, user, *device, *token));
+        let granted = seed % 4 >= 2;
         Self {
             chance: Chance::new(seed),
             time: 0,
             steady: seed % 2 == 1,
-            primary: Member::new(1, 0),
-            replica: Member::new(2, 0),
+            granted,
+            primary: Member::new(1, 0, granted),
+            replica: Member::new(2, 0, granted),
             link: VecDeque::new(),
             disk: Saved { parts: None, stream: Vec::new(), lineage: Vec::new() },
             clients: clients.collect(),
+            operator: Operator::new(seed % 8 >= 4),
             air: Vec::new(),
             given: Given::default(),
+            versions: Versions::default(),
             nodes: 2,
             log: VecDeque::new(),
         }
@@ -109,11 +122,13 @@ impl World {
 
     fn step(&mut self) {
         match self.chance.below(100) {
-            0..=34 => self.deliver(),
-            35..=64 => self.act(),
-            65..=79 => self.pass(),
+            0..=33 => self.deliver(),
+            34..=62 => self.act(),
+            63..=66 => self.order(),
+            67..=79 => self.pass(),
             80..=89 => self.replicate_some(),
-            90..=94 => self.tick(),
+            90..=93 => self.tick(),
+            94 => self.set_access(),
             95 => self.kick(),
             96 => self.save(),
             97 => self.set_wall_clock(),
@@ -125,8 +140,16 @@ impl World {
         self.link.extend(sent);
         inv_3_each_lease_is_removed_once(&self.primary.node);
         section_7_at_most_the_ttl_is_left(&self.primary.node, false);
+        section_4_no_lease_outlives_its_grant(&self.primary.node);
+        inv_2_a_revoked_user_has_no_active_lease(&self.primary.node);
+        for node in [&self.primary.node, &self.replica.node] {
+            inv_2_access_is_what_its_version_said(node, &self.operator);
+        }
         if self.link.is_empty() {
             inv_5_a_replica_equals_its_primary(&self.primary.node, &self.replica.node);
+            if self.steady {
+                inv_5_grants_and_marks_are_equal(&self.primary.node, &self.replica.node);
+            }
         }
     }
 
@@ -145,6 +168,11 @@ impl World {
         if let Some(request) = self.clients[client].act(&mut self.chance, unix) {
             self.send(Packet::Request(request));
         }
+    }
+
+    fn order(&mut self) {
+        let order = self.operator.act(&mut self.chance, UNIX + self.time);
+        self.send(Packet::Order(order));
     }
 
     fn send(&mut self, packet: Packet) {
@@ -173,26 +201,34 @@ impl World {
                 if self.chance.one_in(6) {
                     self.air.push(Packet::Request(request.clone()));
                 }
-                let answer = self.run(&request);
+                let answer = self.run(&format!("client {}", request.client), &request.command);
                 self.send(Packet::Answer(request.client, request.number, answer));
+            }
+            Packet::Order(order) => {
+                if self.chance.one_in(3) {
+                    self.air.push(Packet::Order(order.clone()));
+                }
+                // What an order asks for it may ask too late.
+                let _ = self.run("the operator", &order);
             }
         }
     }
 
-    fn run(&mut self, request: &Request) -> Answer {
-        let command = &request.command;
+    fn run(&mut self, who: &str, command: &Command) -> Answer {
         let (before, earlier) = (Before::of(&self.primary.node), self.primary.node.clone());
         let answer = self.primary.node.run(command);
-        self.note(format!("client {} {command:?}: {answer:?}", request.client));
+        self.note(format!("{who} {command:?}: {answer:?}"));
         self.primary.note();
         let after = &self.primary.node;
         match &answer {
             Err(refusal) => inv_8_an_error_has_no_effect(&before, refusal, after),
             Ok(reply) => {
-                if let Command::Open(_) = command {
-                    let holder = self.clients[request.client].holder();
-                    self.given.inv_1_epochs_never_go_back(holder, reply, &self.primary.lineage, self.steady);
+                if let Command::Open(open) = command {
+                    let lineage = &self.primary.lineage;
+                    self.given.inv_1_epochs_never_go_back(open.holder(), reply, lineage, self.steady);
                 }
+                inv_2_only_the_granted_are_let_in(&before, command);
+                self.versions.inv_2_no_stale_version_wins(&before, command, reply, after);
                 inv_2_the_stale_change_nothing(&before, command, reply, after);
                 inv_4_seq_compares_inside_its_epoch(&before, command, reply, after);
                 inv_11_client_clocks_decide_nothing(&earlier, command, reply, after);
@@ -251,6 +287,12 @@ impl World {
         self.note(format!("kick: {kicked:?}"));
     }
 
+    /// The room wants grants from now on, or none, or what the node says.
+    fn set_access(&mut self) {
+        let access = *self.chance.pick(&[None, Some(0), Some(1)]);
+        let _ = self.run("the operator", &Command::SetPolicy(vec![(Setting::DefaultAccess, access)]));
+    }
+
     // ---------------------------------------------------------------- nodes
 
     fn replicate_some(&mut self) {
@@ -285,7 +327,7 @@ impl World {
         self.note(format!("failover; {} units are lost", self.link.len()));
         self.link.clear();
         self.nodes += 1;
-        let new = Member::new(self.nodes, self.time);
+        let new = Member::new(self.nodes, self.time, self.granted);
         self.primary = std::mem::replace(&mut self.replica, new);
         self.begin();
     }
@@ -298,7 +340,7 @@ impl World {
         self.note("crash and restart".to_owned());
         self.outage();
         self.nodes += 1;
-        let mut new = Member::new(self.nodes, self.time);
+        let mut new = Member::new(self.nodes, self.time, self.granted);
         new.wall = self.primary.wall;
         new.set_clocks(self.time);
         new.node.room = self.disk.parts.as_ref().map(|parts| load(parts, new.node.now).expect("a room that was saved"));
@@ -316,6 +358,7 @@ impl World {
     fn begin(&mut self) {
         self.primary.node.begin(Beginning::Era { grace_ms: None });
         section_7_at_most_the_ttl_is_left(&self.primary.node, true);
+        self.versions = Versions::of(&self.primary.node);
         let now = self.replica.node.now;
         self.replica.node.room =
             self.primary.node.save().map(|parts| load(&parts, now).expect("a room that was saved"));
@@ -324,9 +367,15 @@ impl World {
         self.primary.note();
     }
 
-    /// Everybody goes: what is left ends once, is forgotten, and leaves nothing behind. A wall clock that was set back
-    /// between a save and a load has made tombstones last longer, an hour each time.
+    /// Everybody goes: what is left ends once, is forgotten, and leaves nothing behind but versions. A wall clock that
+    /// was set back between a save and a load has made tombstones last longer, an hour each time.
     fn finish(&mut self) {
+        let _ = self.run("the operator", &Command::SetPolicy(vec![(Setting::DefaultAccess, None)]));
+        for user in USERS {
+            let soon = self.primary.node.now.unix + 1;
+            let grant = self.operator.grant(user, Some(soon));
+            self.run("the operator", &grant).expect("a grant of the highest version");
+        }
         let hours = 3 + self.nodes;
         for _ in 0..hours {
             self.advance(3_600_000);
@@ -336,7 +385,13 @@ impl World {
         self.link.extend(std::mem::take(&mut self.primary.node.sent));
         self.replicate(usize::MAX);
         inv_5_a_replica_equals_its_primary(&self.primary.node, &self.replica.node);
-        assert!(self.primary.node.room.is_none(), "an empty room stayed");
+        match &self.primary.node.room {
+            None => {}
+            Some(room) if self.operator.is_versioned() => {
+                assert_eq!((room.gauges(), self.primary.node.grants(None)), Default::default(), "more than versions");
+            }
+            Some(_) => panic!("an empty room stayed"),
+        }
     }
 }
 

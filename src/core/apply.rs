@@ -300,7 +300,8 @@ impl Room {
     }
 
     /// After a load or promotion every lease has its grace left, but never more than its ttl, its cap, or the span it
-    /// was shortened to. What was overdue when a revocation left its mark stays so. Walks the whole room, once.
+    /// was shortened to. What was overdue when a revocation left its mark stays so, even if the wall clock by which its
+    /// deadline came here is behind. Walks the whole room, once.
     pub(super) fn recover(&mut self, recovery: &Recovery) {
         let mut deadlines = Queue::default();
         let mut moved = Vec::with_capacity(self.deadlines.len());
@@ -312,7 +313,11 @@ impl Room {
             let grace = recovery.grace_ms.unwrap_or(most).min(most);
             let access = self.access.get(self.user_of(lease));
             let marked = access.is_some_and(|r| r.is_marked(self.device_of(slot, lease)));
-            let raised = if grace == 0 || marked { saved } else { saved.max(recovery.at.saturating_add(grace)) };
+            let raised = match grace {
+                _ if marked => saved.min(recovery.at),
+                0 => saved,
+                _ => saved.max(recovery.at.saturating_add(grace)),
+            };
             let deadline =
                 raised.min(recovery.at.saturating_add(most)).min(self.cap_of(slot, lease, recovery.granted)).min(MAX);
             moved.push((slot, deadline));

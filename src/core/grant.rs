@@ -7,6 +7,7 @@
 //! 3. A REVOKE ends the live leases it concerns and leaves a mark, in one step: removals first, then its own event.
 //!    What is overdue is left to the reaper.
 //! 4. A change that says nothing new, or only a newer version, writes no event; without that version, nothing at all.
+//! 5. A GRANT leaves the event numbers that removals need (rule 4 of `open`); a REVOKE is never refused.
 
 use super::access::{Grant, Level, Record};
 use super::effect::{Cut, Effect, GrantEnded, Granted, Revoked};
@@ -50,6 +51,9 @@ impl Room {
         };
         let same = |r: &Record| r.live_grant(env.now.mono) == Some(&grant) && !r.revoked && r.devices.is_empty();
         let changed = !before.is_some_and(same);
+        if changed {
+            self.check_reserve(1)?;
+        }
         let mut plan = Plan::of(self, env);
         plan.needs_stream = true;
         plan.signals = changed;

@@ -122,8 +122,14 @@ impl Room {
                 return Err(Refusal::Limit(Limit::Leases));
             }
         }
-        let reserve = unended.saturating_add(2);
-        if self.event_n().saturating_add(reserve) > MAX {
+        // Its own removal, besides what tells that it opened.
+        self.check_reserve(2)
+    }
+
+    /// Whether so many event numbers more leave one for each lease that nothing has removed (rule 4).
+    pub(super) fn check_reserve(&self, more: u64) -> Result<(), Refusal> {
+        let needed = more.saturating_add(self.deadlines.len() as u64);
+        if self.event_n().saturating_add(needed) > MAX {
             return Err(Refusal::Limit(Limit::Exhausted));
         }
         Ok(())

@@ -10,6 +10,11 @@ const STATES: [&str; 6] = ["connecting", "connected", "disconnected", "failed", 
 /// Ends the name of a session that was opened with UNTIL, which no read shows.
 pub const CAPPED: &str = "-until";
 
+/// What a user's OPENs present where its grant is bound to a token.
+pub fn grant_token_of(user: &str) -> String {
+    format!("the pass of {user}")
+}
+
 /// A request on its way. What a client has sent it may send again, under the same number.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -54,10 +59,6 @@ impl Client {
             numbers: 0,
             sessions: 0,
         }
-    }
-
-    pub fn holder(&self) -> (String, String) {
-        (self.user.clone(), self.device.clone().unwrap_or_else(|| "default".to_owned()))
     }
 
     /// What it sends now; again, if there was no answer.
@@ -117,6 +118,7 @@ impl Client {
             ttl_ms: chance.one_in(2).then(|| *chance.pick(&[1_000, 5_000, 30_000])),
             until,
             token: self.token.clone(),
+            grant_token: (!chance.one_in(12)).then(|| grant_token_of(&self.user)),
             meta: chance.one_in(5).then(|| "from the start".to_owned()),
             nx: chance.one_in(6),
             random: [0; 16],

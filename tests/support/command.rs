@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use redis_lease::core::access::{Level, Record};
 use redis_lease::core::event::Event;
+use redis_lease::core::id::Id;
 use redis_lease::core::lease::{Reason, Signal};
 use redis_lease::core::policy::Setting;
 use redis_lease::core::refusal::Refusal;
@@ -32,6 +34,15 @@ pub enum Command {
         count: u64,
     },
     SetPolicy(Vec<(Setting, Option<i64>)>),
+    Grant(Grant),
+    Revoke {
+        user: String,
+        device: Option<String>,
+        version: Option<u64>,
+    },
+    Grants {
+        user: Option<String>,
+    },
     Get(String),
     Roster {
         user: Option<String>,
@@ -48,9 +59,26 @@ pub struct Open {
     pub ttl_ms: Option<u64>,
     pub until: Option<u64>,
     pub token: Option<String>,
+    pub grant_token: Option<String>,
     pub meta: Option<String>,
     pub nx: bool,
     pub random: [u8; 16],
+}
+
+impl Open {
+    pub fn holder(&self) -> (String, String) {
+        (self.user.clone(), self.device.clone().unwrap_or_else(|| "default".to_owned()))
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Grant {
+    pub user: String,
+    /// WRITE, not READ.
+    pub writes: bool,
+    pub until: Option<u64>,
+    pub token: Option<String>,
+    pub version: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -161,6 +189,21 @@ pub fn open_fields(view: &OpenView, now: Now) -> Fields {
         ("replaced", or_nil(view.replaced.as_ref().map(|id| text(id.as_bytes())))),
         ("gen", view.gen.to_string()),
         ("event_n", view.event_n.to_string()),
+    ]
+}
+
+/// What GRANTS shows of a user at `now`.
+pub fn access_fields(record: &Record, now: Now) -> Fields {
+    let grant = record.live_grant(now.mono);
+    let devices: Vec<String> = record.devices.iter().map(Id::as_bytes).map(text).collect();
+    vec![
+        ("user", text(record.user.as_bytes())),
+        ("level", or_nil(grant.map(|g| g.level).map(Level::word))),
+        ("until", or_nil(grant.and_then(|g| g.until).map(|until| now.to_unix(until)))),
+        ("version", or_nil(record.version)),
+        ("token", u8::from(grant.is_some_and(|g| g.token.is_some())).to_string()),
+        ("revoked", u8::from(record.revoked).to_string()),
+        ("devices", devices.join(" ")),
     ]
 }
 

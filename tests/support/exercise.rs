@@ -8,9 +8,12 @@ use redis_lease::core::refusal::{Limit, Refusal};
 use redis_lease::core::room::{Env, Room};
 use redis_lease::core::time::{Now, MAX};
 
-use super::command::{field, Command, Fields, Open, Renew};
+use super::command::{field, Command, Fields, Grant, Open, Renew};
 use super::digest;
 use super::node::{load, Node, Sent};
+
+/// More grants than any room here has.
+const MANY_GRANTS: usize = 1_000;
 
 /// For a session id that no history has.
 const NEVER_DRAWN: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
@@ -44,6 +47,10 @@ pub fn exercise(room: Room, now: Now) -> Node {
     for command in [Command::Open(newcomer), Command::Kick { user: None, device: Some("phone".to_owned()) }] {
         let _ = node.run(&command);
     }
+    let records = node.grants(None);
+    for user in leases.iter().chain(&records).filter_map(|row| field(row, "user")) {
+        exercise_access(&mut node, user);
+    }
     run_out(&mut node);
     for sent in node.sent.drain(..) {
         if let Sent::Unit { effects, .. } = sent {
@@ -51,6 +58,25 @@ pub fn exercise(room: Room, now: Now) -> Node {
         }
     }
     node
+}
+
+fn exercise_access(node: &mut Node, user: &str) {
+    let grant = Grant { user: user.to_owned(), until: Some((node.now.unix + 9).min(MAX)), ..Grant::default() };
+    let revoke = |device: Option<&str>, version| Command::Revoke {
+        user: user.to_owned(),
+        device: device.map(str::to_owned),
+        version,
+    };
+    for command in [
+        revoke(Some("default"), None),
+        Command::Grant(grant.clone()),
+        Command::Open(Open { user: user.to_owned(), random: [0xdd; 16], ..Open::default() }),
+        revoke(None, Some(MAX)),
+        Command::Grant(Grant { token: Some("pass".to_owned()), ..grant }),
+        Command::Grants { user: Some(user.to_owned()) },
+    ] {
+        let _ = node.run(&command);
+    }
 }
 
 /// To the end of time.
@@ -72,6 +98,14 @@ fn run_out(node: &mut Node) {
     }
     assert_eq!(room.gauges().tombstones, 0, "a tombstone is never forgotten");
     assert_eq!(room.gauges().users, 0);
+    let over = (0..MANY_GRANTS).any(|_| match room.decide_grant_ends(1, &env) {
+        Some(plan) => {
+            plan.effects.iter().for_each(|effect| room.apply(effect));
+            false
+        }
+        None => true,
+    });
+    assert!(over, "a grant never ends");
     node.save().map(|parts| load(&parts, node.now).expect("a room that was saved"));
 }
 
@@ -94,6 +128,11 @@ pub fn assert_valid(room: &Room, now: Now) {
         let mut node = Node::new(9, now);
         node.room = Some(room.clone());
         let before = room.gauges().leases;
+        let grant = Grant { user: open.user.clone(), ..Grant::default() };
+        if let Err(refusal) = node.run(&Command::Grant(grant)) {
+            assert_eq!(refusal, Refusal::Limit(Limit::Exhausted));
+            continue;
+        }
         match node.run(&Command::Open(open)) {
             Ok(reply) => {
                 assert_eq!(reply.field("replaced"), field(lease, "session"));

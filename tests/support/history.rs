@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use redis_lease::core::policy::Setting;
 
-use super::command::{Open, Renew};
+use super::command::{Grant, Open, Renew};
 
 pub const USERS: [&str; 3] = ["u1", "a", "a:b"];
 pub const DEVICES: [Option<&str>; 3] = [None, Some("b:c"), Some("c")];
@@ -14,6 +14,7 @@ const METAS: [&str; 3] = ["", "A", "a meta that is a little longer"];
 const STATES: [&str; 8] =
     ["new", "connecting", "checking", "connected", "completed", "disconnected", "failed", "closed"];
 const TTLS: [u64; 6] = [0, 999, 1_000, 5_000, 30_000, 3_600_001];
+const GRANT_TOKENS: [&str; 2] = ["pass", "word"];
 const SPANS: [u64; 5] = [0, 1, 700, 5_000, 90_000];
 
 #[derive(Clone, Debug)]
@@ -24,6 +25,7 @@ pub enum Step {
         session: Option<usize>,
         until_in: Option<i64>,
         token: bool,
+        grant_token: Presented,
         rest: Open,
     },
     Renew(Beat, Renew),
@@ -32,6 +34,16 @@ pub enum Step {
     Kick {
         user: Option<usize>,
         device: Option<usize>,
+    },
+    Grant {
+        user: usize,
+        until_in: Option<i64>,
+        rest: Grant,
+    },
+    Revoke {
+        user: usize,
+        device: Option<usize>,
+        version: Option<u64>,
     },
     Reap(u64),
     Count,
@@ -77,6 +89,16 @@ pub enum Presented {
     None,
 }
 
+impl Presented {
+    pub fn of(self, right: Option<String>) -> Option<String> {
+        match self {
+            Self::Right => right,
+            Self::Wrong => Some("guess".to_owned()),
+            Self::None => None,
+        }
+    }
+}
+
 fn pick<T: Clone + std::fmt::Debug + 'static>(from: impl Into<Vec<T>>) -> impl Strategy<Value = T> {
     prop::sample::select(from.into())
 }
@@ -89,24 +111,56 @@ fn meta() -> impl Strategy<Value = Option<String>> {
     rarely(pick(METAS).prop_map(str::to_owned))
 }
 
+fn presented() -> impl Strategy<Value = Presented> {
+    prop_oneof![8 => Just(Presented::Right), 1 => Just(Presented::Wrong), 1 => Just(Presented::None)]
+}
+
+/// Just over, or some time ahead.
+fn until_in() -> impl Strategy<Value = Option<i64>> {
+    rarely(prop_oneof![-1..2i64, 500..40_000i64])
+}
+
 fn beat() -> impl Strategy<Value = Beat> {
     let off = |wrong: i64| prop_oneof![8 => Just(0), 1 => Just(wrong), 1 => Just(-wrong)];
     let seq_off = prop_oneof![6 => 1..3i64, 2 => Just(0), 1 => Just(-1), 1 => Just(i64::MAX)];
-    let token = prop_oneof![8 => Just(Presented::Right), 1 => Just(Presented::Wrong), 1 => Just(Presented::None)];
-    (prop::bool::weighted(0.8), any::<usize>(), off(1), seq_off, token)
+    (prop::bool::weighted(0.8), any::<usize>(), off(1), seq_off, presented())
         .prop_map(|(live, session, epoch_off, seq_off, token)| Beat { live, session, epoch_off, seq_off, token })
 }
 
 fn open() -> impl Strategy<Value = Step> {
-    let until_in = rarely(prop_oneof![-1..2i64, 500..40_000i64]);
     let rest = (rarely(pick(TTLS)), meta(), prop::bool::weighted(0.2));
     let session = prop::option::weighted(0.9, any::<usize>());
-    (0..USERS.len(), 0..DEVICES.len(), session, until_in, prop::bool::weighted(0.2), rest).prop_map(
-        |(user, device, session, until_in, token, (ttl_ms, meta, nx))| {
+    let tokens = (prop::bool::weighted(0.2), presented());
+    (0..USERS.len(), 0..DEVICES.len(), session, until_in(), tokens, rest).prop_map(
+        |(user, device, session, until_in, (token, grant_token), (ttl_ms, meta, nx))| {
             let rest = Open { ttl_ms, meta, nx, ..Open::default() };
-            Step::Open { user, device, session, until_in, token, rest }
+            Step::Open { user, device, session, until_in, token, grant_token, rest }
         },
     )
+}
+
+/// Few versions, so that some come twice and some too late.
+fn version() -> impl Strategy<Value = Option<u64>> {
+    prop::option::of(prop_oneof![12 => 0..8u64, 1 => Just(i64::MAX as u64)])
+}
+
+fn grant() -> impl Strategy<Value = Step> {
+    let token = rarely(pick(GRANT_TOKENS).prop_map(str::to_owned));
+    (0..USERS.len(), any::<bool>(), until_in(), token, version()).prop_map(
+        |(user, writes, until_in, token, version)| Step::Grant {
+            user,
+            until_in,
+            rest: Grant { writes, token, version, ..Grant::default() },
+        },
+    )
+}
+
+fn revoke() -> impl Strategy<Value = Step> {
+    (0..USERS.len(), prop::option::of(0..DEVICES.len()), version()).prop_map(|(user, device, version)| Step::Revoke {
+        user,
+        device,
+        version,
+    })
 }
 
 fn renew() -> impl Strategy<Value = Step> {
@@ -130,7 +184,12 @@ fn policy() -> impl Strategy<Value = (Setting, i64)> {
         pick([0, 7, 1_000]).prop_map(|ms| (Setting::PrecisionMs, ms)),
         (0..4i64).prop_map(|most| (Setting::MaxLeases, most)),
         (0..2i64).prop_map(|yes| (Setting::LogRenewals, yes)),
+        access(),
     ]
+}
+
+fn access() -> impl Strategy<Value = (Setting, i64)> {
+    (0..2i64).prop_map(|granted| (Setting::DefaultAccess, granted))
 }
 
 fn config() -> impl Strategy<Value = (Setting, i64)> {
@@ -155,6 +214,9 @@ fn step() -> impl Strategy<Value = Step> {
         4 => prop::collection::vec(beat(), 1..4).prop_map(Step::MRenew),
         10 => (beat(), prop_oneof![Just(0), pick(SPANS)]).prop_map(|(beat, linger)| Step::Leave(beat, linger)),
         4 => (rarely(0..USERS.len()), rarely(0..DEVICES.len())).prop_map(|(user, device)| Step::Kick { user, device }),
+        12 => grant(),
+        5 => revoke(),
+        3 => access().prop_map(|(setting, granted)| Step::Policy(setting, Some(granted))),
         5 => (1..4u64).prop_map(Step::Reap),
         10 => Just(Step::Reaper),
         5 => Just(Step::Count),

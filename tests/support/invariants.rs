@@ -9,6 +9,10 @@ use redis_lease::core::event::Body;
 use redis_lease::core::lease::Reason;
 use redis_lease::core::refusal::Refusal;
 
+mod access;
+
+pub use access::*;
+
 use super::client::CAPPED;
 use super::command::{field, Command, Fields, Renew, Reply};
 use super::node::{Node, LOST_EVENTS};
@@ -21,14 +25,23 @@ pub struct Before {
     events: usize,
     sent: usize,
     everyone: Vec<Fields>,
+    grants: Vec<Fields>,
+    wants_grants: bool,
 }
 
 impl Before {
     pub fn of(node: &Node) -> Self {
-        Self { saved: node.save(), events: node.stream.len(), sent: node.sent.len(), everyone: node.everyone() }
+        Self {
+            saved: node.save(),
+            events: node.stream.len(),
+            sent: node.sent.len(),
+            everyone: node.everyone(),
+            grants: node.grants(None),
+            wants_grants: node.wants_grants(),
+        }
     }
 
-    fn assert_unchanged(&self, after: &Node, why: &str) {
+    pub fn assert_unchanged(&self, after: &Node, why: &str) {
         assert_eq!(self.saved, after.save(), "{why} changed the room");
         assert_eq!((self.events, self.sent), (after.stream.len(), after.sent.len()), "{why} was published");
     }
@@ -118,12 +131,12 @@ pub fn inv_3_each_lease_is_removed_once(node: &Node) {
             _ => continue,
         };
         let of_user = there.values().filter(|of| **of == user).count() as u32 + one_more;
-        let kicked = matches!(event.body, Body::Removed { reason: Reason::Kicked, .. });
-        assert!(subject.user_leases == of_user || kicked, "user_leases of n {}", event.n);
+        let one_step = matches!(event.body, Body::Removed { reason: Reason::Kicked | Reason::Revoked, .. });
+        assert!(subject.user_leases == of_user || one_step, "user_leases of n {}", event.n);
     }
     let leases = node.room.as_ref().map_or(0, |room| room.gauges().leases);
     assert_eq!(leases, there.len() as u64, "leases opened and not removed");
-    for lease in node.everyone().iter().filter(|lease| field(lease, "state") != Some("ended")) {
+    for lease in live(&node.everyone()) {
         let session = field(lease, "session").unwrap_or_default().as_bytes();
         assert!(there.keys().any(|(of, _)| *of == session), "a live lease has a removal: {lease:?}");
     }
@@ -131,10 +144,11 @@ pub fn inv_3_each_lease_is_removed_once(node: &Node) {
 
 /// The reaper ends what is overdue, and nothing else.
 pub fn inv_3_a_live_lease_is_not_removed(before: &Before, after: &Node) {
-    let live = |everyone: &[Fields]| -> Vec<Fields> {
-        everyone.iter().filter(|lease| field(lease, "state") != Some("ended")).cloned().collect()
-    };
     assert_eq!(live(&before.everyone), live(&after.everyone()));
+}
+
+fn live(everyone: &[Fields]) -> Vec<&Fields> {
+    everyone.iter().filter(|lease| field(lease, "state") != Some("ended")).collect()
 }
 
 /// A seq counts if it is greater than the epoch's last, and then is the last.
@@ -186,11 +200,12 @@ pub fn inv_11_client_clocks_decide_nothing(before: &Node, command: &Command, rep
 /// Section 7: nobody is left with more than the ttl, ever; and who was heard of normally has all of it after a load or
 /// promotion with a grace of -1.
 pub fn section_7_at_most_the_ttl_is_left(node: &Node, begun_now: bool) {
-    for lease in node.everyone().iter().filter(|lease| field(lease, "state") != Some("ended")) {
+    for lease in live(&node.everyone()) {
         let number = |name| field(lease, name).and_then(|n| n.parse::<u64>().ok()).expect("a number");
         assert!(number("left_ms") <= number("ttl_ms"), "{lease:?}");
         let normal = [("signal", "nil"), ("state", "active")].iter().all(|(name, v)| field(lease, name) == Some(v));
-        if begun_now && normal && !field(lease, "session").is_some_and(|session| session.ends_with(CAPPED)) {
+        let capped = field(lease, "session").is_some_and(|session| session.ends_with(CAPPED));
+        if begun_now && normal && !capped && grant_end(node, lease).is_none() {
             assert_eq!(number("left_ms"), number("ttl_ms"), "{lease:?}");
         }
     }

@@ -10,6 +10,7 @@ pub mod history;
 pub mod invariants;
 pub mod naive;
 pub mod node;
+pub mod operator;
 
 /// Cases a property is tried with; `PROPTEST_CASES` asks for more, or fewer.
 pub fn cases(default: u32) -> proptest::test_runner::Config {

@@ -1,8 +1,9 @@
-//! The presence half of the contract, naively: a flat list of leases, linear scans, no index and no effects.
+//! Presence and access as the contract has them, naively: a flat list of leases, linear scans, no index and no effects.
 //!
 //! It shares no code with the core but the names of settings. Everything that time ends is looked for anew whenever
 //! somebody asks. What a lost history takes along (a reload, a promotion) is told by the caller.
 
+mod access;
 mod commands;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +76,7 @@ pub struct Naive {
     busy_until: u64,
     next_order: u64,
     pub own: BTreeMap<Setting, i64>,
+    access: BTreeMap<String, access::Record>,
     leases: Vec<Lease>,
     /// The highest epoch each holder was ever given.
     given: BTreeMap<(String, String), u64>,
@@ -127,6 +129,7 @@ impl Naive {
     /// The next moments, monotonic, at which time changes an answer or is due to be turned into state.
     pub fn moments(&self) -> Vec<u64> {
         let mut moments: Vec<u64> = self.leases.iter().map(|l| self.forget_or_deadline(l)).collect();
+        moments.extend(self.grant_ends());
         moments.extend(self.vanishes_at());
         moments.sort_unstable();
         moments
@@ -138,7 +141,7 @@ impl Naive {
 
     /// When an empty room's key is due to go.
     fn vanishes_at(&self) -> Option<u64> {
-        let empty = self.exists && self.leases.is_empty() && self.own.is_empty();
+        let empty = self.exists && self.leases.is_empty() && self.own.is_empty() && self.access.is_empty();
         empty.then(|| self.busy_until + self.node(Setting::EmptyRoomMs))
     }
 
@@ -234,34 +237,26 @@ impl Naive {
         let order = self.known(session).ok_or("STALE unknown")?;
         self.check_token(order, token)?;
         let lease = self.lease(order);
+        self.check_marks(&lease.user, &lease.device)?;
         if epoch > lease.epoch {
             return Err("STALE unknown".to_owned());
         }
         if epoch < lease.epoch {
             return Err(self.superseded(lease));
         }
-        self.why_stale(lease).map_or(Ok(order), Err)
+        self.why_stale(lease).map_or(Ok(()), Err)?;
+        self.check_grant(&lease.user)?;
+        Ok(order)
     }
 }
 
 // ---------------------------------------------------------------- events and endings
 
 impl Naive {
+    /// An event about a lease.
     fn emit(&mut self, kind: &str, order: u64, rest: Fields) {
-        self.n += 1;
-        self.last_at = self.last_at.max(self.now());
-        if !self.writable {
-            self.events_lost += 1;
-            return;
-        }
         let l = self.lease(order);
         let mut fields = vec![
-            ("v", "1".to_owned()),
-            ("type", kind.to_owned()),
-            ("room", ROOM.to_owned()),
-            ("n", self.n.to_string()),
-            ("gen", self.gen.clone()),
-            ("log_seq", "0".to_owned()),
             ("session", l.session.clone()),
             ("user", l.user.clone()),
             ("device", l.device.clone()),
@@ -271,10 +266,29 @@ impl Naive {
             fields.push(("seq", l.seq.to_string()));
         }
         fields.push(("user_leases", self.leases_of(&l.user).to_string()));
+        fields.extend(l.observed_at.map(|at| ("observed_at", self.rounded(at).to_string())));
+        fields.extend(rest);
+        self.tell(kind, fields);
+    }
+
+    fn tell(&mut self, kind: &str, rest: Fields) {
+        self.n += 1;
+        self.last_at = self.last_at.max(self.now());
+        if !self.writable {
+            self.events_lost += 1;
+            return;
+        }
+        let mut fields = vec![
+            ("v", "1".to_owned()),
+            ("type", kind.to_owned()),
+            ("room", ROOM.to_owned()),
+            ("n", self.n.to_string()),
+            ("gen", self.gen.clone()),
+            ("log_seq", "0".to_owned()),
+        ];
         if !(self.coarse() && ["state", "updated"].contains(&kind)) {
             fields.push(("at", self.last_at.to_string()));
         }
-        fields.extend(l.observed_at.map(|at| ("observed_at", self.rounded(at).to_string())));
         fields.extend(rest);
         self.stream.push(fields);
     }
@@ -324,6 +338,7 @@ impl Naive {
     pub fn tick(&mut self) {
         self.reap(usize::MAX);
         self.tidy();
+        self.end_grants();
         if self.vanishes_at().is_some_and(|at| at <= self.mono) {
             self.forget_room();
         }
@@ -377,16 +392,22 @@ impl Naive {
     }
 
     /// A load or a promotion: leases have some time left again, never more than their ttl, their span or their cap.
+    /// Who was revoked has none.
     pub fn era(&mut self, grace_ms: Option<u64>, known_ms: u64) {
         self.restored(known_ms);
         let now = self.mono;
-        for l in self.leases.iter_mut().filter(|l| l.ended.is_none()) {
+        let limits: Vec<_> = self.leases.iter().map(|l| (self.cap(l), self.is_marked(&l.user, &l.device))).collect();
+        for (l, (cap, marked)) in self.leases.iter_mut().zip(limits).filter(|(l, _)| l.ended.is_none()) {
+            if marked {
+                l.deadline = l.deadline.min(now);
+                continue;
+            }
             let most = l.ttl.min(l.span.unwrap_or(l.ttl));
             let grace = grace_ms.unwrap_or(most).min(most);
             if grace > 0 {
                 l.deadline = l.deadline.max(now + grace);
             }
-            l.deadline = l.deadline.min(now + most).min(l.until.unwrap_or(u64::MAX));
+            l.deadline = l.deadline.min(now + most).min(cap);
         }
     }
 
@@ -402,6 +423,7 @@ impl Naive {
                 ended.forget_at = moved(ended.forget_at);
             }
         }
+        self.move_grant_ends(moved);
         self.busy_until = moved(self.busy_until);
         (self.mono, self.offset) = (mono, after);
     }

@@ -1,6 +1,8 @@
 //! A node without a server: it carries out commands on one room as the module's commands do, keeps the room's event
 //! stream and hands out what replicas would get.
 
+mod access;
+
 use redis_lease::core::codec::{self, Batch};
 use redis_lease::core::depart::Departure;
 use redis_lease::core::effect::{Began, Effect, Gen, Recovery};
@@ -106,6 +108,9 @@ impl Node {
                 self.commit(plan, fresh)?;
                 Ok(Reply::words([&"OK"]))
             }
+            Command::Grant(grant) => self.grant(grant, env),
+            Command::Revoke { user, device, version } => self.revoke(user, device.as_deref(), *version, env),
+            Command::Grants { user } => Ok(Reply::Maps(self.grants(user.as_deref()))),
             Command::Get(session) => {
                 let view = self.room.as_ref().and_then(|room| room.view(session.as_bytes(), env));
                 Ok(view.map_or(Reply::Nil, |view| Reply::Map(lease_fields(&view))))
@@ -118,12 +123,13 @@ impl Node {
         }
     }
 
-    /// The reaper, to the end: expiry, forgetting, and the end of an empty room.
+    /// The reaper, to the end: expiry, forgetting, the end of grants and that of an empty room.
     pub fn tick(&mut self) {
         let settings = self.settings.clone();
         let env = &Env { now: self.now, settings: &settings };
         while self.expire_one(env) {}
         self.forget();
+        self.end_grants(env);
         if self.room.as_ref().and_then(|room| room.vanishes_at(&settings)).is_some_and(|at| at <= self.now.mono) {
             self.room = None;
             self.sent.push(Sent::Vanished);
@@ -175,7 +181,10 @@ impl Node {
             Beginning::Moved => (0, 0),
         };
         let recovery = match why {
-            Beginning::Era { grace_ms } => Some(Recovery { at: self.now.mono, grace_ms, granted: false }),
+            Beginning::Era { grace_ms } => {
+                let granted = room.policy(&self.settings).wants_grants();
+                Some(Recovery { at: self.now.mono, grace_ms, granted })
+            }
             Beginning::Restored | Beginning::Moved => None,
         };
         let past = room.past_with_this();
@@ -215,7 +224,7 @@ impl Node {
             ttl_ms: open.ttl_ms,
             until: open.until,
             token: open.token.as_ref().map(|token| token.as_bytes()),
-            grant_token: None,
+            grant_token: open.grant_token.as_ref().map(|token| token.as_bytes()),
             meta: open.meta.as_ref().map(|meta| meta.as_bytes()),
             only_if_vacant: open.nx,
             random: open.random,
@@ -376,7 +385,10 @@ impl Node {
 
     /// Publishes, applies and replicates a plan.
     fn commit(&mut self, mut plan: Plan, fresh: Option<Room>) -> Result<(), Refusal> {
-        if plan.needs_stream && !self.writable {
+        if plan.effects.is_empty() && plan.events.is_empty() {
+            return Ok(());
+        }
+        if plan.needs_stream && !plan.events.is_empty() && !self.writable {
             return Err(Refusal::LogState);
         }
         plan.note(if self.writable { 0 } else { plan.events.len() as u64 });

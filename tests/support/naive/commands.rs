@@ -15,21 +15,30 @@ impl Naive {
             Command::Leave { session, epoch, linger_ms, token } => {
                 self.leave(session, *epoch, *linger_ms, token.as_deref())
             }
-            Command::Kick { user, device } => Ok(Reply::words([&self.kick(user.as_ref(), device.as_ref())])),
+            Command::Kick { user, device } => {
+                Ok(Reply::words([&self.end_all(user.as_ref(), device.as_ref(), "kicked")]))
+            }
             Command::Reap { count } => Ok(Reply::words([&self.reap(*count as usize)])),
             Command::SetPolicy(values) => {
                 if !std::mem::replace(&mut self.exists, true) {
                     self.begin_room();
                 }
+                let wanted = self.wants_grants();
                 for (setting, value) in values {
                     match value {
                         Some(value) => self.own.insert(*setting, *value),
                         None => self.own.remove(setting),
                     };
                 }
+                if self.wants_grants() && !wanted {
+                    self.cut(None);
+                }
                 self.busy_until = self.busy_until.max(self.mono);
                 Ok(Reply::words([&"OK"]))
             }
+            Command::Grant(grant) => self.grant(grant),
+            Command::Revoke { user, device, version } => Ok(self.revoke(user, device.as_ref(), *version)),
+            Command::Grants { user } => Ok(Reply::Maps(self.grants(user.as_ref()))),
             Command::Get(session) => Ok(self.known(session).map_or(Reply::Nil, |order| Reply::Map(self.show(order)))),
             Command::Roster { user, ended } => Ok(Reply::Maps(self.roster(user.as_ref(), *ended))),
             Command::Count => {
@@ -44,6 +53,7 @@ impl Naive {
             self.begin_room();
         }
         let device = o.device.clone().unwrap_or_else(|| "default".to_owned());
+        self.check_access(o, &device)?;
         if let Some(order) = o.session.as_ref().and_then(|session| self.known(session)) {
             return self.retry(order, &o.user, &device, o.token.as_deref());
         }
@@ -123,7 +133,7 @@ impl Naive {
     ) -> u64 {
         self.next_order += 1;
         let until = o.until.map(|until| self.to_mono(until));
-        self.leases.push(Lease {
+        let mut lease = Lease {
             session,
             user: o.user.clone(),
             device,
@@ -132,7 +142,7 @@ impl Naive {
             seq: 0,
             signal: None,
             ttl,
-            deadline: (self.mono + ttl).min(until.unwrap_or(u64::MAX)),
+            deadline: self.mono + ttl,
             until,
             opened_at: self.now(),
             heartbeat_at: self.now(),
@@ -143,7 +153,9 @@ impl Naive {
             lingering: false,
             span: None,
             ended: None,
-        });
+        };
+        lease.deadline = lease.deadline.min(self.cap(&lease));
+        self.leases.push(lease);
         self.next_order
     }
 
@@ -184,6 +196,7 @@ impl Naive {
         let (mono, now) = (self.mono, self.now());
         let disconnect = self.policy(Setting::DisconnectMs);
         let failed = self.policy(Setting::FailedMs);
+        let cap = self.cap(self.lease(order));
         let lease = self.lease_mut(order);
         if r.seq <= lease.seq {
             return "duplicate";
@@ -202,7 +215,7 @@ impl Naive {
             Some("disconnected") => shorten(disconnect),
             Some("failed") => shorten(failed),
             None | Some("connected" | "completed") => {
-                lease.deadline = (mono + lease.ttl).min(lease.until.unwrap_or(u64::MAX));
+                lease.deadline = (mono + lease.ttl).min(cap);
                 lease.span = None;
                 "renewed"
             }
@@ -287,12 +300,12 @@ impl Naive {
         Ok(Reply::words([&"lingering"]))
     }
 
-    /// One step for all it ends.
-    fn kick(&mut self, user: Option<&String>, device: Option<&String>) -> usize {
+    /// KICK or REVOKE: one step for all it ends.
+    pub(super) fn end_all(&mut self, user: Option<&String>, device: Option<&String>, reason: &'static str) -> usize {
         let fits = |l: &&Lease| user.is_none_or(|user| l.user == *user) && device.is_none_or(|d| l.device == *d);
         let going = self.leases.iter().filter(|l| self.is_live(l)).filter(fits);
         let going: Vec<u64> = going.map(|l| l.order).collect();
-        going.iter().for_each(|order| self.end(*order, "kicked", None));
+        going.iter().for_each(|order| self.end(*order, reason, None));
         going.iter().for_each(|order| self.emit_removed(*order));
         going.len()
     }
