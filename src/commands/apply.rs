@@ -48,7 +48,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 
 fn apply(ctx: Ctx, name: Str<'_>, payload: &[u8], env: &Env) -> Result<(), Corrupt> {
     let effects = codec::decode(payload, env.now)?;
-    let signals = effects.iter().any(|effect| !matches!(effect, Effect::Renewed(..) | Effect::Noted(_)));
+    let signals = effects.iter().any(Effect::is_watched);
     let mut key = Key::write(ctx, name);
     if let (Kind::Missing, Some(Effect::Began(_))) = (key.kind(&ROOM), effects.first()) {
         key.set_value(&ROOM, Box::new(RoomValue::new(Room::default(), Arrival::Settled)));

@@ -50,6 +50,20 @@ pub enum Effect {
     Noted(Noted),
 }
 
+impl Effect {
+    /// Whether it changes what clients watch or cache: roster, grants or policy, not a mere heartbeat.
+    pub fn is_watched(&self) -> bool {
+        match self {
+            Self::Opened(_) | Self::Lingered(_) | Self::Ended(_) | Self::PolicySet(_) => true,
+            Self::Granted(_) | Self::Revoked(_) | Self::Cut(_) => true,
+            Self::Renewed(_, renewed) => {
+                renewed.report.as_ref().is_some_and(|r| r.signal.is_some() || r.meta.is_some())
+            }
+            _ => false,
+        }
+    }
+}
+
 /// A history began: the room is new, or was loaded, restored, promoted, moved or copied. It is drawn before the
 /// room's next write and travels with that (docs/concepts.md, `gen`).
 #[derive(Clone, Debug, PartialEq)]

@@ -16,7 +16,7 @@ pub struct Plan {
     pub effects: Vec<Effect>,
     pub events: Vec<Event>,
     /// Goes into the log first.
-    pub message: Option<Message>,
+    pub message: Option<Box<Message>>,
     /// Whether adding it may have pushed out so many others that the room should learn of it.
     pub looks: bool,
     /// Messages the log keeps when one is added, at least; 0: all.
@@ -76,7 +76,7 @@ impl Plan {
     pub(super) fn message(&mut self, room: &Room, message: Message) {
         self.log_seq = message.seq;
         self.looks = room.should_look(message.seq, self.retained);
-        self.message = Some(message);
+        self.message = Some(Box::new(message));
     }
 
     /// These are the log's edges after the message was added.
