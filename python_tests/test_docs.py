@@ -187,8 +187,10 @@ def schema(name):
 
 def eventful(client):
     """A room with leases of every kind, and every type of event but `closed`."""
-    client("LEASE.SETPOLICY r log-renewals yes")
+    client("LEASE.SETPOLICY r log-renewals yes announce-messages yes")
     client("LEASE.OPEN r u1 SESSION plain")
+    client("LEASE.SEND r plain 1 m1 x")
+    client("LEASE.POST", "r", ODD, ODD, ODD)
     client("LEASE.RENEW r plain 1 1")
     client("LEASE.RENEW r plain 1 2 STATE connected OBSERVED 5")
     client("LEASE.RENEW", "r", "plain", 1, 3, "OBSERVED", 2**63 - 1)
@@ -218,8 +220,9 @@ def eventful(client):
 def coarse(client):
     """A room that tells no movements."""
     client.server.aside.add((0, b"c"))  # its events do not all have `at`
-    client("LEASE.SETPOLICY c precision-ms 60000")
+    client("LEASE.SETPOLICY c precision-ms 60000 announce-messages yes")
     client("LEASE.OPEN c u1 SESSION coarse META x")
+    client("LEASE.SEND c coarse 1 m1 x")
     client("LEASE.RENEW c coarse 1 1 STATE disconnected META y OBSERVED 7")
     client.advance(15000)
     client("LEASE.OPEN c u2 SESSION active")

@@ -7,7 +7,7 @@
 //! 3. Every record stands in exactly one queue: in `windows` by the end of its window, or, once that is over and the
 //!    message is retained, in `parked` by its seq. Parking is a matter of this node alone: nothing shows it.
 //!
-//! A record is 48 bytes, its index and queue entries about 18 more. It knows digests only: 16 bytes of the SHA-256 of
+//! A record is 48 bytes, with index and queue entries about 70. It knows digests only: 16 bytes of the SHA-256 of
 //! user and id, so that nobody can take another's place, and 12 of the payload's.
 
 use std::hash::BuildHasher;
