@@ -84,7 +84,7 @@ fn replay(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         let mut key = Key::read(ctx, name);
         let value = rooms::find(ctx, &mut key, name, &env)?.ok_or(Refusal::UNKNOWN_SESSION)?;
         value.room.check_reader(session, epoch, token, &env)?;
-        (value.room.place(&position), value.room.gen().to_string(), value.room.log_seq())
+        (value.room.place(&position), value.room.gen().text(), value.room.log_seq())
     };
     let mut log = Log::open(ctx, name.bytes())?;
     let edges = log.edges(current);
@@ -169,7 +169,7 @@ fn snapshot(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     let page = room.page(&first_page, &env);
     let reply = ctx.reply();
     reply.map(if position.is_some() { 9 } else { 8 });
-    reply.field("gen").bulk(room.gen().to_string().as_bytes());
+    reply.field("gen").bulk(room.gen().text().as_bytes());
     reply.field("oldest").int(edges.oldest);
     reply.field("current").int(current);
     reply.field("event_n").int(room.event_n());

@@ -185,7 +185,7 @@ pub fn append(ctx: Ctx, room: &[u8], message: &Message, retained: u64) -> Result
     if retained > 0 {
         words.literal("MAXLEN").literal("~").number(retained);
     }
-    words.bytes(format!("{}-0", message.seq).as_bytes());
+    words.entry_id(message.seq);
     message.fields(&mut |name, value| {
         words.literal(name).bytes(value);
     });
