@@ -98,8 +98,13 @@ fn notice(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
     }
 }
 
-/// TRIM: what the policy does not keep goes from both streams, exactly; how many entries went.
+/// TRIM: what the policy does not keep goes from both streams, exactly; how many entries went. Not before the room has
+/// learned what a log it has met holds: it would take what goes for new when it comes again.
 pub fn trim(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<u64, Refusal> {
+    recall(ctx, name, AT_ONCE, env)?;
+    if with_room(ctx, name, env, |room| room.rebuilding())?.flatten().is_some() {
+        return Err(Refusal::TryAgain);
+    }
     let Some((newest, retained, events)) = with_room(ctx, name, env, |room| {
         (room.log_seq(), room.policy(env.settings).retain_count(), room.events_maxlen(env.settings))
     })?
