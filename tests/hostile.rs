@@ -58,10 +58,7 @@ fn lived(ops: &[(u8, u8)]) -> Node {
             }),
             5 => Command::Leave { session, epoch, linger_ms: u64::from(of % 2) * 500, token: None },
             6 => Command::SetPolicy(vec![(Setting::TombstoneMs, (of % 2 == 0).then_some(60_000))]),
-            7 => {
-                node.settings.put(Setting::DefaultAccess, i64::from(of % 3 == 0));
-                continue;
-            }
+            7 => Command::SetPolicy(vec![(Setting::DefaultAccess, Some(i64::from(of % 3 == 0)))]),
             8 => Command::Grant(Grant {
                 user,
                 writes: of % 2 == 0,

@@ -232,6 +232,7 @@ fn disk_06_impossible_access_is_refused() {
         ("a grant beside a revocation", vec![Access { revoked: true, ..GRANTED }]),
         ("no user", vec![Access { user: "", ..REVOKED }]),
         ("no device", vec![Access { devices: &["phone", ""], ..GRANTED }]),
+        ("a device twice", vec![Access { devices: &["phone", "tab", "phone"], ..GRANTED }]),
         ("level 0", vec![Access { grant: Some((0, None)), ..GRANTED }]),
         ("a level above WRITE", vec![Access { grant: Some((3, None)), ..GRANTED }]),
         ("an end beyond 2^63-1", vec![Access { grant: Some((READ, Some(MAX + 1))), ..GRANTED }]),
@@ -256,10 +257,13 @@ fn disk_06_a_live_lease_beside_a_mark_is_over() {
     for (access, grace_ms) in [(REVOKED, None), (of_device, None), (REVOKED, Some(0)), (REVOKED, Some(1_000))] {
         let mut node = Node::new(9, NOW);
         node.room = Some(Parts::with_access(&[access], &[LEASE]).load().expect("a room"));
-        node.begin(Beginning::Era { grace_ms });
-        assert_eq!(field(&node.everyone()[0], "reason"), Some("expired"));
-        let renew = Renew { session: "a".to_owned(), epoch: LEASE.epoch, seq: 1, ..Renew::default() };
-        assert_eq!(node.run(&Command::Renew(renew)), Err(Refusal::Denied(Denied::Revoked)));
+        // A RESTORE gives no grace, and begins with what it finds.
+        for beginning in [Beginning::Restored, Beginning::Era { grace_ms }] {
+            node.begin(beginning);
+            assert_eq!(field(&node.everyone()[0], "reason"), Some("expired"));
+            let renew = Renew { session: "a".to_owned(), epoch: LEASE.epoch, seq: 1, ..Renew::default() };
+            assert_eq!(node.run(&Command::Renew(renew)), Err(Refusal::Denied(Denied::Revoked)));
+        }
         node.tick();
         assert_eq!(node.stream.len(), 1, "one removal");
     }

@@ -317,7 +317,10 @@ fn read(r: &mut Reader, version: u8) -> Result<Effect, Corrupt> {
         }
         tag::POLICY_SET => {
             let (at, count) = (r.moment()?, r.number()?);
-            let values = (0..count).map(|_| Ok((read_setting(r)?, r.option(read_value)?)));
+            let values = (0..count).map(|_| {
+                let setting = read_setting(r)?;
+                Ok((setting, r.option(|r| read_value(r, setting))?))
+            });
             Effect::PolicySet(PolicySet { at, values: values.collect::<Result<_, _>>()? })
         }
         tag::GRANTED => {
@@ -452,6 +455,7 @@ pub(super) fn write_value(w: &mut Writer, value: i64) {
     w.number(u64::try_from(value).unwrap_or(0));
 }
 
-pub(super) fn read_value(r: &mut Reader) -> Result<i64, Corrupt> {
-    i64::try_from(r.number()?).map_err(|_| Corrupt("a setting is too large"))
+pub(super) fn read_value(r: &mut Reader, setting: Setting) -> Result<i64, Corrupt> {
+    let value = i64::try_from(r.number()?).ok().filter(|value| setting.allows(*value));
+    value.ok_or(Corrupt("a policy value out of range"))
 }

@@ -6,6 +6,8 @@
 //! Everything read is checked, also against the rest of the room: bytes that decode but describe an impossible room
 //! (two live leases of one holder, an epoch above the highest ever given) are refused as a whole.
 
+use hashbrown::HashSet;
+
 use super::access;
 use super::codec::{
     read_accepted, read_gen, read_grant, read_past, read_setting, read_signal, read_value, write_accepted, write_gen,
@@ -161,7 +163,7 @@ impl Loading {
                         kind::ACCESS => self.read_access(&mut r)?,
                         kind::DEDUPE => self.read_dedupe(&mut r)?,
                         kind::CURSORS => self.read_cursor(&mut r)?,
-                        _ => self.read_record(&mut r)?,
+                        _ => self.read_record(&mut r, now)?,
                     }
                 }
             }
@@ -187,11 +189,8 @@ impl Loading {
         room.busy_until = r.moment()?;
         room.next_order = u32::try_from(r.number()?).map_err(|_| Corrupt("an order is too large"))?;
         for _ in 0..r.number()? {
-            let (setting, value) = (read_setting(r)?, read_value(r)?);
-            if !setting.allows(value) {
-                return Err(Corrupt("a policy value out of range"));
-            }
-            room.own.set(setting, value);
+            let setting = read_setting(r)?;
+            room.own.set(setting, read_value(r, setting)?);
         }
         if version > FIRST_VERSION {
             read_log(r, &mut room.log)?;
@@ -220,6 +219,9 @@ impl Loading {
         }
         let count = r.number()?;
         let devices = (0..count).map(|_| r.id()).collect::<Result<Vec<_>, _>>()?;
+        if devices.iter().map(Id::as_bytes).collect::<HashSet<_>>().len() < devices.len() {
+            return Err(Corrupt("one device revoked twice"));
+        }
         access.edit(user.as_bytes(), |record| {
             record.grant = grant;
             record.version = version;
@@ -261,9 +263,14 @@ impl Loading {
         Ok(())
     }
 
-    fn read_record(&mut self, r: &mut Reader) -> Result<(), Corrupt> {
-        let record = Record::read(r)?;
+    fn read_record(&mut self, r: &mut Reader, now: Now) -> Result<(), Corrupt> {
+        let mut record = Record::read(r)?;
         let room = &mut self.room;
+        // A revocation ended what was live: what it left was overdue, even if the clock here is behind.
+        let access = room.access.get(record.user.as_bytes());
+        if record.lease.ended().is_none() && access.is_some_and(|r| r.is_marked(record.device.as_bytes())) {
+            record.lease.end = record.lease.end.min(now.mono);
+        }
         let lease = &record.lease;
         if lease.epoch == 0 || record.holder_epoch > room.highest {
             return Err(Corrupt("an epoch the room never gave"));

@@ -48,7 +48,7 @@ pub fn tick(ctx: Ctx) {
     let mut worked = false;
     while let Some((db, name)) = deadlines::due(env.now.mono) {
         worked = true;
-        visit(ctx, db, &name, &env);
+        visit(ctx, db, &name, &env, || start.elapsed() >= slice);
         if start.elapsed() >= slice {
             metrics::slice(start.elapsed());
             return deadlines::arm_soon();
@@ -68,7 +68,7 @@ pub fn run_to_end(ctx: Ctx) {
     let env = rooms::env();
     let db = ctx.db();
     while let Some((of, name)) = deadlines::due(env.now.mono) {
-        visit(ctx, of, &name, &env);
+        visit(ctx, of, &name, &env, || false);
     }
     ctx.select_db(db);
 }
@@ -82,8 +82,8 @@ pub fn reap(ctx: Ctx, name: Str<'_>, most: u64, env: &Env) -> Result<u64, Refusa
     Ok(removed)
 }
 
-/// One room's turn; what is left of it waits behind all that is due by now.
-fn visit(ctx: Ctx, db: i32, name: &[u8], env: &Env) {
+/// One room's turn, until `time_is_up`; what is left of it waits behind all that is due by now.
+fn visit(ctx: Ctx, db: i32, name: &[u8], env: &Env, time_is_up: impl Fn() -> bool) {
     let owned = OwnedStr::new(name);
     let key_name = owned.lend();
     if !ctx.select_db(db) {
@@ -94,6 +94,9 @@ fn visit(ctx: Ctx, db: i32, name: &[u8], env: &Env) {
         if !step(ctx, key_name, env).unwrap_or(false) {
             // Nothing is due any more; or something is and cannot be done now, such as in a slot that is moving.
             wait_ms = RETRY_MS;
+            break;
+        }
+        if time_is_up() {
             break;
         }
     }

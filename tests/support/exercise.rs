@@ -10,6 +10,7 @@ use redis_lease::core::time::{Now, MAX};
 
 use super::command::{field, Command, Fields, Grant, Open, Renew};
 use super::digest;
+use super::invariants::inv_2_a_revoked_user_has_no_active_lease;
 use super::node::{load, Node, Sent};
 
 /// More grants than any room here has.
@@ -109,13 +110,15 @@ fn run_out(node: &mut Node) {
     node.save().map(|parts| load(&parts, node.now).expect("a room that was saved"));
 }
 
-/// What a snapshot yields keeps the rules: a holder has one lease, and its next one takes that one's place.
+/// What a snapshot yields keeps the rules: a holder has one lease, and its next one takes that one's place; who is
+/// revoked has none.
 pub fn assert_valid(room: &Room, now: Now) {
     let mut node = Node::new(9, now);
     node.room = Some(room.clone());
     let parts = node.save().expect("a room");
     let again = load(&parts, now).expect("a room that was saved");
     assert_eq!(digest::of(&again), digest::of(room));
+    inv_2_a_revoked_user_has_no_active_lease(&node);
     // The tests' commands are text: ids that a flipped bit has made something else are left aside.
     let is_text = |lease: &Fields| !lease.iter().any(|(_, value)| value.contains(char::REPLACEMENT_CHARACTER));
     let is_live = |lease: &Fields| field(lease, "state") != Some("ended");
