@@ -158,11 +158,71 @@ def test_sec_01_a_grant_ends_before_anyone_notices(client):
     end = client.now() + 1000
     client("LEASE.GRANT", "r", "u1", "READ", "UNTIL", end)
     client("LEASE.OPEN r u1 SESSION a")
-    client.raw("CONFIG SET lease.default-access granted")  # moves no deadline
-    assert [reply.head for reply in client.held(1000, "LEASE.RENEW r a 1 1")] == ["DENIED nogrant"]
+    _, late = client.held(1000, "LEASE.SETPOLICY r access granted", "LEASE.RENEW r a 1 1")
+    assert late.head == "DENIED nogrant"
     client.advance(0)
     with client.nothing_changes():
         assert client.refusal("LEASE.RENEW r a 1 1") == "DENIED nogrant"
+
+
+def config_access(client, access):
+    client.raw("CONFIG SET lease.default-access " + access)
+
+
+def test_sec_01_the_nodes_access_turned_to_granted(client):
+    """SEC-01 Revoked between heartbeat and send: deadlines of rooms that follow the node's access go down with it at once, each time; others stay."""
+    now = client.now()
+    ends = {}
+    for room, access, told in (("r", None, 5000), ("other", None, 5000), ("own", "granted", 5000), ("open", "open", 30000)):
+        client("LEASE.GRANT", room, "u1", "READ", "UNTIL", now + 5000)
+        client("LEASE.OPEN", room, "u1", "SESSION", "a")
+        client("LEASE.GRANT", room, "u3", "READ")
+        client("LEASE.OPEN", room, "u2", "SESSION", "b")
+        client("LEASE.OPEN", room, "u3", "SESSION", "c")
+        if access:
+            client("LEASE.SETPOLICY", room, "access", access)
+        ends[room] = now + told
+    events = client.history("r")
+
+    def expires_at(room, session="a"):
+        return client("LEASE.GET", room, session)["expires_at"]
+
+    client.server.lease_info()
+    config_access(client, "granted")
+    assert {room: expires_at(room) for room in ends} == ends
+    assert (expires_at("r", "b"), expires_at("r", "c")) == (now + 30000, now + 30000)
+    with client.nothing_changes():
+        client.advance(0)
+        assert client.history("r") == events
+
+    config_access(client, "open")
+    assert client("LEASE.RENEW r a 1 1") == [b"renewed", 30000, now + 30000]
+    client("LEASE.SETPOLICY other access open")
+    config_access(client, "granted")
+    assert expires_at("r") == now + 5000
+    client("LEASE.SETPOLICY open access default")
+    assert expires_at("open") == now + 5000
+    client.advance(5000)
+    assert client.history("r") == events + [("removed", b"a", 1, "expired")]
+    assert client("LEASE.COUNT other") == [2, 2]
+
+
+@pytest.mark.server(lease={"max-leases": 0})
+def test_sec_01_the_nodes_access_in_a_big_room(server):
+    """SEC-01 Revoked between heartbeat and send: a room with more leases than one step looks at is brought down whole, once, on a replica too."""
+    client, replica = on(server), server.replica()
+    client.pipeline(*(f"LEASE.GRANT r u{number} READ UNTIL {5000 + number}" for number in range(0, 3000, 3)))
+    client.pipeline(*(f"LEASE.OPEN r u{number} SESSION s{number}" for number in range(3000)))
+    for access in ("granted", "open", "granted"):
+        client.connection.pipeline([["MULTI"], ["CONFIG", "SET", "lease.default-access", access], ["INFO", "lease"], ["EXEC"]])
+    for node in (server, replica):
+        node is server or in_step(replica, server)
+        leases = on(node)("LEASE.ROSTER r COUNT 10000")["leases"]
+        assert {lease["session"]: lease["expires_at"] for lease in leases} == {
+            b"s%d" % number: 30000 if number % 3 else 5000 + number for number in range(3000)}
+    with client.nothing_changes():
+        config_access(client, "granted")
+    config_access(client, "open")  # as it is after a restart, which would bring the deadlines down anew
 
 
 def test_sec_01_the_grants_token(client):

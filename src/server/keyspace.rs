@@ -297,7 +297,7 @@ fn place(ctx: Ctx, name: Str<'_>) -> bool {
             gauges::changed(ctx.db(), None, value.room.gauges());
             value.counted = true;
         }
-        value.indexed = value.room.next_due(&rooms::env());
+        value.indexed = value.next_due(&rooms::env());
         value.indexed
     };
     deadlines::expect(ctx, name, Some(bound));

@@ -98,7 +98,7 @@ pub fn changing(ctx: Ctx, name: Str<'_>, value: &mut RoomValue, env: &Env, chang
 
 /// What the index must learn of a room that has changed.
 pub fn new_bound(value: &mut RoomValue, env: &Env) -> Option<u64> {
-    let due = value.room.next_due(env);
+    let due = value.next_due(env);
     if due >= value.indexed {
         return None;
     }
