@@ -3,18 +3,21 @@
 //!
 //! ```text
 //! load KIND PORT leases=N rooms=N connections=N pipeline=N [first=N] [ttl-ms=N | due-in-ms=N due-per-s=N] [sha=SHA]
-//!      [seconds=S lap=N]     KIND: set, renew, mrenew, open, lua-renew, lua-open; without seconds: each command once
+//!      [seconds=S lap=N]     without seconds: each command once
+//!      KIND: set, renew, mrenew, open, grant, send, xadd, replay, xrange, lua-renew, lua-open, lua-grant, lua-send
 //! load ping PORT… per-s=N seconds=S
 //! ```
 //!
 //! 1. Lease i is in room i modulo rooms. All of a room goes over one connection, so that its seqs arrive in order.
-//! 2. The seq is the number of the lap over all leases. It has four digits, and every id its fixed width: so commands
-//!    are made before the clock starts, and sending is no more than writing a slice.
+//! 2. The seq is the number of the lap over all leases, and names the lap's messages. It has four digits, and every id
+//!    its fixed width: so commands are made before the clock starts, and sending is no more than writing a slice.
 //! 3. Every line of every reply is checked. A refusal or a duplicate ends the run.
+//! 4. Pages of messages have so many lines that reading them would be the limit. Each connection asks for the same page
+//!    again and again: only the first is checked, the others must equal it.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::exit;
 use std::str::FromStr;
@@ -24,12 +27,25 @@ use std::time::{Duration, Instant};
 /// Stand in a command for what is filled in when it is sent: the lap, and the ttl after which a lease is due.
 const SEQ: &str = "@@@@";
 const TTL: &str = "&&&&";
+/// The message after which pages begin.
+const PAGE_AFTER: u64 = 500;
 
 // What the lines of a reply begin with; `_` is any line.
 const SET: &str = "+OK";
 const RENEWED: &str = "*3 $7 renewed : :";
 const ITEM_RENEWED: &str = "*2 $7 renewed :";
 const FIRST_EPOCH: &str = ":1";
+const GRANTED: &str = "$2 ok";
+const NEW_FIELD: &str = ":1";
+const STREAM_ID: &str = "$ _";
+const SENT: &str = "*8 $6 status $8 accepted $3 seq : $3 gen $ _ $2 at :";
+const LUA_SENT: &str = "*3 $8 accepted : :";
+const REPLAYED: &str = "*14 $6 status $2 ok $6 reason $-1 $3 gen $ _ $6 oldest : $7 current : $4 next : $7 entries \
+                        *100";
+const REPLAYED_MESSAGE: &str = "*2 : *16 $2 id $ message- $4 user $ user- $6 device $7 default $7 session $36 _ \
+                                $5 epoch :1 $2 at : $3 gen $ _ $7 payload $100 _";
+const LOG_ENTRY: &str = "*2 $ _ *16 $2 id $ message- $4 user $ user- $6 device $7 default $7 session $36 _ \
+                         $5 epoch $1 1 $2 at $ _ $3 gen $ _ $7 payload $100 _";
 const OPENED: &str = "*28 $7 session $36 _ $5 epoch :1 $11 user_leases :1 $6 ttl_ms : $12 heartbeat_ms : $7 left_ms : \
                       $10 expires_at : $3 now : $8 replaced $-1 $3 gen $ _ $7 log_seq : $10 log_oldest : \
                       $7 event_n : $5 acked _";
@@ -72,6 +88,7 @@ struct Load<'a> {
     rooms: u64,
     ttl: String,
     sha: String,
+    payload: String,
     reply: Vec<String>,
 }
 
@@ -83,6 +100,13 @@ impl<'a> Load<'a> {
             "open" => OPENED.to_owned(),
             "lua-open" => FIRST_EPOCH.to_owned(),
             "mrenew" => (0..leases / rooms).fold(format!("*{}", leases / rooms), |all, _| all + " " + ITEM_RENEWED),
+            "grant" => GRANTED.to_owned(),
+            "lua-grant" => NEW_FIELD.to_owned(),
+            "send" => SENT.to_owned(),
+            "lua-send" => LUA_SENT.to_owned(),
+            "xadd" => STREAM_ID.to_owned(),
+            "replay" => (0..100).fold(REPLAYED.to_owned(), |all, _| all + " " + REPLAYED_MESSAGE),
+            "xrange" => (0..100).fold("*100".to_owned(), |all, _| all + " " + LOG_ENTRY),
             _ => RENEWED.to_owned(),
         };
         Self {
@@ -92,13 +116,14 @@ impl<'a> Load<'a> {
             rooms,
             ttl: options.find("ttl-ms").unwrap_or_else(|| TTL.to_owned()),
             sha: options.find("sha").unwrap_or_default(),
+            payload: "p".repeat(100),
             reply: reply.split(' ').map(|line| line.trim_start_matches('_').to_owned()).collect(),
         }
     }
 
     /// The command that a lease stands for; one of `mrenew` stands for all leases of its room.
     fn command(&self, lease: u64) -> String {
-        let Self { ttl, sha, .. } = self;
+        let Self { ttl, sha, payload, .. } = self;
         let (room, user, session) =
             (format!("room-{:06}", lease % self.rooms), format!("user-{lease:011}"), session(lease));
         match self.kind {
@@ -109,13 +134,31 @@ impl<'a> Load<'a> {
                 all.fold(format!("LEASE.MRENEW {room}"), |items, session| format!("{items} {session} 1 {SEQ}"))
             }
             "open" => format!("LEASE.OPEN {room} {user} SESSION {session} TTL {ttl}"),
+            "grant" => format!("LEASE.GRANT {room} {user} WRITE"),
+            "send" => format!("LEASE.SEND {room} {session} 1 message-{SEQ} {payload}"),
+            "xadd" => format!(
+                "XADD {{{room}}}:log * id message-{SEQ} user {user} device default session {session} epoch 1 at 1894006800000 \
+                 gen 1894006800000-12345678 payload {payload}"
+            ),
+            "replay" => format!("LEASE.REPLAY {room} {session} 1 * {PAGE_AFTER}"),
+            "xrange" => format!("XRANGE {{{room}}}:log ({PAGE_AFTER} + COUNT 100"),
             "lua-renew" => format!("EVALSHA {sha} 2 due {{{room}}}:sessions renew {room} {session} 1 {SEQ}"),
             "lua-open" => {
                 let keys = format!("due {{{room}}}:sessions {{{room}}}:holders");
                 format!("EVALSHA {sha} 3 {keys} open {room} {session} {user} {ttl}")
             }
+            "lua-grant" => format!("HSET {{{room}}}:grants {user} WRITE"),
+            "lua-send" => {
+                let keys = ["sessions", "grants", "sent", "seq", "lua-log"].map(|key| format!("{{{room}}}:{key}")).join(" ");
+                format!("EVALSHA {sha} 6 due {keys} send {room} {session} 1 message-{SEQ} {payload}")
+            }
             kind => fail(&format!("{kind} is no kind of load")),
         }
+    }
+
+    /// Whether replies are pages of messages.
+    fn pages(&self) -> bool {
+        matches!(self.kind, "replay" | "xrange")
     }
 
     /// The leases that stand for commands, those of each connection apart, in no order.
@@ -159,6 +202,8 @@ fn encode(command: &str) -> String {
 struct Lane {
     replies: BufReader<TcpStream>,
     line: Vec<u8>,
+    /// The first page, with which all others are compared.
+    page: Vec<u8>,
     leases: Vec<u64>,
     commands: Vec<u8>,
     /// Where seqs and a ttl stand in each command.
@@ -178,6 +223,7 @@ impl Lane {
         Self {
             replies: BufReader::with_capacity(1 << 17, connect(port)),
             line: Vec::new(),
+            page: Vec::new(),
             seqs: one.match_indices(SEQ).map(|(at, _)| at).collect(),
             ttl: one.find(TTL),
             commands: commands.into_bytes(),
@@ -203,15 +249,31 @@ impl Lane {
     }
 
     /// Reads and checks all replies that are due.
-    fn receive(&mut self, reply: &[String]) -> usize {
-        for expected in (0..self.unanswered).flat_map(|_| reply) {
+    fn receive(&mut self, load: &Load) -> usize {
+        for _ in 0..self.unanswered {
+            if self.page.is_empty() {
+                self.receive_lines(load);
+            } else {
+                self.line.resize(self.page.len(), 0);
+                if self.replies.read_exact(&mut self.line).is_err() || self.line != self.page {
+                    fail("a page is not the same as the first");
+                }
+            }
+        }
+        std::mem::take(&mut self.unanswered)
+    }
+
+    fn receive_lines(&mut self, load: &Load) {
+        for expected in &load.reply {
             self.line.clear();
             let read = self.replies.read_until(b'\n', &mut self.line);
             if !matches!(read, Ok(1..)) || !self.line.starts_with(expected.as_bytes()) {
                 fail(&format!("{} instead of {expected}", self.line.escape_ascii()));
             }
+            if load.pages() {
+                self.page.extend(&self.line);
+            }
         }
-        std::mem::take(&mut self.unanswered)
     }
 }
 
@@ -244,7 +306,7 @@ fn run(load: &Load, port: &str, options: &Options) {
     let mut commands = 0;
     while lanes.iter().any(|lane| lane.unanswered > 0) {
         for lane in &mut lanes {
-            commands += lane.receive(&load.reply);
+            commands += lane.receive(load);
             if goes_on(lane) {
                 lane.send(pipeline, ttl_of);
             }

@@ -1,7 +1,7 @@
-"""What the module costs: `make bench`, or `benches/run.py --quick` for a look of some 20 seconds.
+"""What the module costs: `make bench`, or `benches/run.py --quick` for a look of some 30 seconds.
 
 Other work on the machine moves every rate, so no rate says anything by itself. Each load runs once a round, in changing
-order, and is compared with `SET key value PX` of the same round: what is printed is the median of these ratios and their
+order, and is compared with a plain command of the same round: what is printed is the median of these ratios and their
 quartiles. The same ratio by CPU time of the server's main thread tells what is left of it when the client is the limit.
 An aim that is missed is shown; it is no error.
 """
@@ -28,15 +28,20 @@ PINGS_PER_S = 1000
 MODES = {"pipelined": {"connections": 4, "pipeline": 32}, "one by one": {"connections": 50, "pipeline": 1}}
 
 SET, RENEW, MRENEW, LUA = "SET key value PX", "LEASE.RENEW", "LEASE.MRENEW of 100", "the Lua script"
-# The kind of load, the server it goes to, and how many heartbeats a command is.
+XADD, SEND, XRANGE, REPLAY = "XADD of eight fields", "LEASE.SEND", "XRANGE of 100 messages", "LEASE.REPLAY of 100"
+# The kind of load, the server it goes to, and how many heartbeats a command is. The first is what the others are compared with.
 LOADS = {
     SET: ("set", "bare", 1), "SET beside the module": ("set", "leased", 1), RENEW: ("renew", "leased", 1),
     MRENEW: ("mrenew", "leased", 100), LUA: ("lua-renew", "bare", 1),
 }
+SENDS = {XADD: ("xadd", "bare", 1), SEND: ("send", "leased", 1), LUA: ("lua-send", "bare", 1)}
+PAGES = {XRANGE: ("xrange", "leased", 1), REPLAY: ("replay", "leased", 1)}
 AIMS = {
     ("pipelined", RENEW, SET): 0.9, ("one by one", RENEW, SET): 0.95, ("pipelined", RENEW, LUA): 4,
     ("pipelined", MRENEW, SET): 4, ("one by one", MRENEW, SET): 4,
+    ("pipelined", SEND, XADD): 0.6, ("pipelined", SEND, LUA): 3, ("pages", REPLAY, XRANGE): 0.5,
 }
+REVOKED_DEVICES = 1000
 
 
 class Bare(Server):
@@ -60,14 +65,36 @@ def cpu_seconds(server):
 
 
 def script(server):
-    """Loads the script and takes it through a lease's whole life, as the loads only open and renew."""
+    """Loads the script and takes it through a lease's whole life and a message's fates, as the loads only see what goes well."""
     sha = server.call("SCRIPT", "LOAD", (HERE / "lease.lua").read_text()).decode()
-    keys = ["{tried}:sessions", "{tried}:holders"]
-    lives = [[3, "due", *keys, "open", "tried", session, "user", 0] for session in ("first", "second")] + [[1, "due", "expire", 100]]
-    assert server.call.pipeline([["EVALSHA", sha, *life] for life in lives]) == [1, 2, 1]
-    assert server.call("XLEN {tried}:events") == 2
-    server.call("DEL", *keys, "{tried}:events")
+    keys = {name: f"{{tried}}:{name}" for name in ("sessions", "holders", "grants", "sent", "seq", "lua-log", "events")}
+
+    def run(*steps):
+        return server.call.pipeline([["EVALSHA", sha, *step] for step in steps])
+
+    def opened(session, ttl_ms):
+        return [3, "due", keys["sessions"], keys["holders"], "open", "tried", session, "user", ttl_ms]
+
+    def sent(payload):
+        used = [keys[name] for name in ("sessions", "grants", "sent", "seq", "lua-log")]
+        return [6, "due", *used, "send", "tried", "third", 3, "id", payload]
+
+    assert run(opened("first", 0), opened("second", 0), [1, "due", "expire", 100]) == [1, 2, 1]
+    assert server.call("XLEN", keys["events"]) == 2
+    _, refused = run(opened("third", LONGEST_TTL_MS), sent("text"))
+    server.call("HSET", keys["grants"], "user", "WRITE")
+    accepted, duplicate, conflict = run(sent("text"), sent("text"), sent("other"))
+    assert (refused.head, accepted[0], conflict.head) == ("DENIED nogrant", b"accepted", "CONFLICT message")
+    assert duplicate == [b"duplicate", *accepted[1:]]
+    assert server.call("XLEN", keys["lua-log"]) == 1
+    server.call("DEL", *keys.values())
+    server.call("ZREM", "due", "tried third")
     return sha
+
+
+def empty(*servers):
+    for server in servers:
+        server.call("FLUSHALL", "SYNC")
 
 
 def names(rooms):
@@ -82,39 +109,99 @@ def verdict(met, aim):
     return f"aim {aim}: {'met' if met else 'missed'}"
 
 
+# -------------------------------------------------------------------- one load against another
+
+def compare(servers, loads, modes, rounds, also=(), **options):
+    """Prints what each load does in each mode, beside the first of them; then each load of `also` beside another."""
+    runs, lap = [(mode, name) for mode in modes for name in loads], 1000
+    rates, costs = {run: [] for run in runs}, {run: [] for run in runs}
+    for _ in range(rounds):
+        for mode, name in random.sample(runs, len(runs)):
+            kind, server, each = loads[name]
+            # As many heartbeats under way, or nearly, whether they come in one command or in many.
+            depth = {"pipeline": 2} if each > 1 and mode == "pipelined" else {}
+            result = load(servers[server], kind, **{"lap": lap} | options | modes[mode] | depth)
+            lap = max(lap, result["next_lap"])
+            rates[mode, name].append(result["commands"] * each / result["seconds"])
+            costs[mode, name].append(result["cpu"] / result["commands"] / each)
+    print(f"  {'':<12}{'':<28}{'thousand/s':>12}{'ratio':>8}  {'(quartiles)':<16}{'by CPU':>8}")
+    base = next(iter(loads))
+    for mode, name in runs:
+        row(mode, name, base, rates, costs, name, f"{statistics.median(rates[mode, name]) / 1000:.1f}")
+    for mode in modes:
+        for name, other in also:
+            row(mode, name, other, rates, costs, f"{name} to {other.removeprefix('the ')}", "")
+
+
+def row(mode, name, base, rates, costs, label, rate):
+    ratios = [rate / of_base for rate, of_base in zip(rates[mode, name], rates[mode, base])]
+    by_cpu = statistics.median(of_base / cost for cost, of_base in zip(costs[mode, name], costs[mode, base]))
+    low, ratio, high = statistics.quantiles(ratios, method="inclusive")
+    aim = AIMS.get((mode, name, base))
+    print(f"  {mode:<12}{label:<28}{rate:>12}{ratio:>8.2f}  {f'({low:.2f} … {high:.2f})':<16}{by_cpu:>8.2f}  "
+          f"{verdict(ratio >= aim, f'≥ {aim}') if aim else ''}".rstrip())
+
+
 # -------------------------------------------------------------------- heartbeats
 
 def heartbeats(bare, leased, rounds, seconds, leases, rooms):
     print(f"\nHeartbeats: {leases} leases in {rooms} rooms, {rounds} rounds of {seconds} s")
-    size, servers, sha = {"leases": leases, "rooms": rooms}, {"bare": bare, "leased": leased}, script(bare)
+    size, sha = {"leases": leases, "rooms": rooms}, script(bare)
     load(leased, "open", ttl_ms=LONGEST_TTL_MS, **size, **MODES["pipelined"])
     load(bare, "lua-open", ttl_ms=LONGEST_TTL_MS, sha=sha, **size, **MODES["pipelined"])
-    runs, lap = [(mode, name) for mode in MODES for name in LOADS], 1000
-    rates, costs = {run: [] for run in runs}, {run: [] for run in runs}
+    compare({"bare": bare, "leased": leased}, LOADS, MODES, rounds, also=[(RENEW, LUA)], seconds=seconds, sha=sha, **size)
+
+
+# -------------------------------------------------------------------- messages
+
+def messages(bare, leased, rounds, seconds, leases, rooms):
+    print(f"\nMessages of 100 bytes: {leases} senders with grants in {rooms} rooms, {rounds} rounds of {seconds} s")
+    size = {"leases": leases, "rooms": rooms, "sha": script(bare)}
+    open_senders(bare, leased, **size)
+    compare({"bare": bare, "leased": leased}, SENDS, {"pipelined": MODES["pipelined"]}, rounds, also=[(SEND, LUA)], seconds=seconds, **size)
+
+
+def open_senders(bare, leased, **size):
+    leased.call("CONFIG SET lease.default-access granted")
+    for kind in ("grant", "open"):
+        load(leased, kind, ttl_ms=LONGEST_TTL_MS, **size, **MODES["pipelined"])
+        load(bare, f"lua-{kind}", ttl_ms=LONGEST_TTL_MS, **size, **MODES["pipelined"])
+
+
+def pages(leased, rounds, seconds, rooms):
+    """Each room's first session reads its log over a connection of its own, in the middle of 1,000 messages."""
+    print(f"\nPages of 100 messages: {rooms} logs of 1000 messages, {rounds} rounds of {seconds} s")
+    fill_logs(leased, rooms)
+    compare({"leased": leased}, PAGES, {"pages": {"connections": rooms, "pipeline": 1}}, rounds, seconds=seconds, leases=rooms, rooms=rooms)
+
+
+def fill_logs(leased, rooms):
+    for kind in ("grant", "open", "send"):
+        load(leased, kind, leases=1000 * rooms, rooms=rooms, ttl_ms=LONGEST_TTL_MS, lap=1000, connections=rooms, pipeline=32)
+
+
+# -------------------------------------------------------------------- revocation
+
+def revocation(leased, rounds):
+    took, cpu = [], []
     for _ in range(rounds):
-        for mode, name in random.sample(runs, len(runs)):
-            kind, server, beats = LOADS[name]
-            # As many heartbeats under way, or nearly, whether they come in one command or in many.
-            depth = {"pipeline": 2} if beats > 1 and mode == "pipelined" else {}
-            result = load(servers[server], kind, **{"seconds": seconds, "lap": lap, "sha": sha} | size | MODES[mode] | depth)
-            lap = max(lap, result["next_lap"])
-            rates[mode, name].append(result["commands"] * beats / result["seconds"])
-            costs[mode, name].append(result["cpu"] / result["commands"] / beats)
-    print(f"  {'':<12}{'':<24}{'thousand/s':>12}{'ratio':>8}  {'(quartiles)':<16}{'by CPU':>8}")
-    for mode, name in runs:
-        compare(mode, name, SET, rates, costs)
-    for mode in MODES:
-        compare(mode, RENEW, LUA, rates, costs)
+        open_devices(leased)
+        before, start = cpu_seconds(leased), time.perf_counter()
+        revoke_devices(leased)
+        took.append((time.perf_counter() - start) * 1000)
+        cpu.append((cpu_seconds(leased) - before) * 1000)
+    median = statistics.median(took)
+    print(f"\nRevoking a user with {REVOKED_DEVICES} leases, {rounds} rounds\n"
+          f"  median {median:.1f} ms ({min(took):.1f} … {max(took):.1f}), {statistics.median(cpu):.1f} ms of CPU  {verdict(median < 5, '< 5 ms')}")
 
 
-def compare(mode, name, base, rates, costs):
-    ratios = [rate / of_base for rate, of_base in zip(rates[mode, name], rates[mode, base])]
-    by_cpu = statistics.median(of_base / cost for cost, of_base in zip(costs[mode, name], costs[mode, base]))
-    low, ratio, high = statistics.quantiles(ratios, method="inclusive")
-    label, rate = (name, f"{statistics.median(rates[mode, name]) / 1000:.0f}") if base == SET else (f"{name} to {base[4:]}", "")
-    aim = AIMS.get((mode, name, base))
-    print(f"  {mode:<12}{label:<24}{rate:>12}{ratio:>8.2f}  {f'({low:.2f} … {high:.2f})':<16}{by_cpu:>8.2f}  "
-          f"{verdict(ratio >= aim, f'≥ {aim}') if aim else ''}".rstrip())
+def open_devices(leased):
+    leased.call("LEASE.GRANT revoked user WRITE")
+    leased.call.pipeline([f"LEASE.OPEN revoked user DEVICE device-{n}" for n in range(REVOKED_DEVICES)])
+
+
+def revoke_devices(leased):
+    assert leased.call("LEASE.REVOKE revoked user") == [b"ok", REVOKED_DEVICES]
 
 
 # -------------------------------------------------------------------- expiry on an idle server
@@ -197,7 +284,7 @@ def ping(bare, leased, seconds, seen, state):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a look of some 20 seconds; its figures prove nothing")
+    parser.add_argument("--quick", action="store_true", help="a look of some 30 seconds; its figures prove nothing")
     quick = parser.parse_args().quick
     subprocess.run(["rustc", "--edition", "2021", "-O", "-o", LOAD, HERE / "load.rs"], check=True)
     bare, leased = Bare(clock=None), Server(clock=None)
@@ -206,8 +293,13 @@ def main():
         print(f"{version.get('server_name', 'redis')} {version.get('valkey_version', version['redis_version'])}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
         idle_expiry(leased, *((300, 300) if quick else (1000, 200)))
         heartbeats(bare, leased, *((3, 0.1, 10000, 100) if quick else (12, 0.25, 100000, 1000)))
-        for server in (bare, leased):
-            server.call("FLUSHALL", "SYNC")
+        empty(bare, leased)
+        messages(bare, leased, *((3, 0.1) if quick else (12, 0.25)), leases=10000, rooms=500)
+        empty(bare, leased)
+        pages(leased, *((3, 0.1) if quick else (12, 0.25)), rooms=4)
+        revocation(leased, 3 if quick else 12)
+        leased.call("CONFIG SET lease.default-access open")
+        empty(bare, leased)
         size = (100000, 1000) if quick else (1000000, 10000)
         memory(bare, leased, *size)
         busy_expiry(bare, leased, *((1, 1.5, *size, 2500) if quick else (3, 4, *size, 4500)))

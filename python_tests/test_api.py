@@ -10,7 +10,6 @@ import redis
 from harness import Client, Refused, Server, Way, wait_until
 from harness import process
 from harness.events import stream
-from harness.replies import normal
 from harness.resp import Connection
 
 PLAIN = Way("plain", 3)
@@ -18,13 +17,17 @@ EV = "{r}:events"
 # One good call of each command on a room, in an order in which all of them work.
 CALLS = {
     "open": "LEASE.OPEN # u1 SESSION a", "renew": "LEASE.RENEW # a 1 1 STATE failed META x", "mrenew": "LEASE.MRENEW # a 1 2", "get": "LEASE.GET # a",
+    "send": "LEASE.SEND # a 1 m1 x", "replay": "LEASE.REPLAY # a 1 * 0", "snapshot": "LEASE.SNAPSHOT # a 1", "ack": "LEASE.ACK # a 1 1",
     "roster": "LEASE.ROSTER # ENDED", "count": "LEASE.COUNT #", "inspect": "LEASE.INSPECT #", "policy": "LEASE.POLICY #",
     "setpolicy": "LEASE.SETPOLICY # ttl-ms 5000", "leave": "LEASE.LEAVE # a 1", "kick": "LEASE.KICK # USER u1", "reap": "LEASE.REAP #",
-    "grant": "LEASE.GRANT # u1 WRITE", "grants": "LEASE.GRANTS #", "revoke": "LEASE.REVOKE # u2"}
+    "grant": "LEASE.GRANT # u1 WRITE", "grants": "LEASE.GRANTS #", "revoke": "LEASE.REVOKE # u2",
+    "post": "LEASE.POST # u1 posted x", "mark": "LEASE.MARK # u1 default QUEUED 1", "lag": "LEASE.LAG #", "hold": "LEASE.HOLD # h", "holds": "LEASE.HOLDS #",
+    "stats": "LEASE.STATS #", "trim": "LEASE.TRIM #", "unhold": "LEASE.UNHOLD # h"}
 ROOMLESS = {"clock": "LEASE.CLOCK GET", "help": "LEASE.HELP"}
-READS = {"get", "roster", "count", "inspect", "policy", "grants"}
-DENYOOM = {"open", "setpolicy", "grant"}
-DANGEROUS = {"setpolicy", "kick", "clock", "grant", "revoke"}
+READS = {"get", "roster", "count", "inspect", "policy", "grants", "replay", "snapshot", "lag", "holds", "stats"}
+DENYOOM = {"open", "setpolicy", "grant", "send", "post"}
+DANGEROUS = {"setpolicy", "kick", "clock", "grant", "revoke", "hold", "unhold", "trim", "post"}
+EVENTS = ["opened", "state", "updated", "removed", "granted", "grant-revoked"]  # what all the calls leave behind
 
 
 def on(server, way=PLAIN):
@@ -131,8 +134,8 @@ def test_api_02_starting_the_timer(start, request, kind, options):
 def test_api_02_with_data_to_load(server):
     """API-02 Starting the timer: with an RDB to load it does nothing until that is done, then it catches up."""
     client = on(server)
-    client.pipeline(*(f"LEASE.OPEN r{number} u SESSION a TTL 100" for number in range(50)))
     fillers(server, 500)
+    client.pipeline(*(f"LEASE.OPEN r{number} u SESSION a TTL 300" for number in range(50)))
     server.stop("save")
     with slow_load(server) as connection:
         for _ in range(20):
@@ -160,31 +163,60 @@ def test_api_02_on_a_replica(server):
 
 # -------------------------------------------------------------------- memory
 
+class Account:
+    """Holds MEMORY USAGE of room r to what `used_memory` has grown by, within a quarter."""
+
+    def __init__(self, client):
+        self.client = client
+        client("LEASE.OPEN other u")
+        client.server.lease_info()  # what the module keeps for itself is there once a room is, and it has been asked
+        self.empty = self.used()
+
+    def used(self):
+        self.client.raw("DEL", EV, "{r}:log")
+        return self.client.server.info("memory")["used_memory"]
+
+    def fill(self, commands):
+        """Many commands by a connection that is gone afterwards, buffers and all; then the room's memory."""
+        filling = self.client.another()
+        for batch in range(10):
+            filling.pipeline(*commands[batch::10])
+        filling.connection.close()
+        wait_until(lambda: self.client.server.info("clients")["connected_clients"] <= 3)
+        return self.agrees()
+
+    def agrees(self):
+        grown = self.used() - self.empty
+        told = self.client.raw("MEMORY USAGE r SAMPLES 0")
+        assert abs(grown - told) < grown / 4, f"used_memory {grown}, MEMORY USAGE {told}"
+        return grown
+
+
 @pytest.mark.server(lease={"events-maxlen": 1})
 @pytest.mark.parametrize("options", ((), ("META", "m" * 300, "TOKEN", "t")), ids=("plain", "meta"))
 def test_api_03_memory(server, options):
     """API-03 Memory accounting: MEMORY USAGE of leases, then of tombstones, is what used_memory shows, within a quarter."""
     client = on(server)
-    client("LEASE.OPEN other u")
-    server.lease_info()  # what the module keeps for itself is there once a room is, and it has been asked
-    empty = server.info("memory")["used_memory"]
-
-    def agree():
-        client.raw("DEL", EV)
-        grown, told = server.info("memory")["used_memory"] - empty, client.raw("MEMORY USAGE r SAMPLES 0")
-        assert abs(grown - told) < grown / 4, f"used_memory {grown}, MEMORY USAGE {told}"
-        return grown
-    filling = client.another()
-    for batch in range(10):
-        filling.pipeline(*(["LEASE.OPEN", "r", f"user-{batch}-{number}", *options] for number in range(1000)))
-    filling.connection.close()
-    wait_until(lambda: server.info("clients")["connected_clients"] <= 3)
-    full = agree()
+    account = Account(client)
+    full = account.fill([["LEASE.OPEN", "r", f"user-{number}", *options] for number in range(10000)])
     client.advance(30000)
-    agree()
+    account.agrees()
     client.advance(600000)
-    client.raw("DEL", EV)
-    assert server.info("memory")["used_memory"] - empty < full / 4
+    assert account.used() - account.empty < full / 4
+
+
+@pytest.mark.server(lease={"events-maxlen": 1, "retain-count": 1, "cursor-ms": 600000})
+def test_api_03_memory_of_access_and_messages(server):
+    """API-03 Memory accounting: the same of dedupe records, of grants, of cursors in turn, and of all together."""
+    client = on(server)
+    account, sizes = Account(client), [0]
+    for command in ("LEASE.POST r user-{0} message-{0} x", "LEASE.GRANT r user-{0} READ UNTIL 600000", "LEASE.MARK r user-{0} default QUEUED 1"):
+        sizes.append(account.fill([command.format(number) for number in range(10000)]))
+        assert sizes[-1] > sizes[-2] + 10000 * 16
+    client.advance(600000)
+    info = server.lease_info()
+    assert (info["dedupe_records"], client("LEASE.GRANTS r")["grants"], client("LEASE.LAG r")["holders"]) == (0, [], [])
+    assert account.used() - account.empty < sizes[-1] / 4
 
 
 # -------------------------------------------------------------------- who learns of a change
@@ -216,7 +248,8 @@ def test_api_04_client_side_caching(client):
             ("OPEN r u2 SESSION b", 1), ("OPEN r u2 SESSION b", 0), ("RENEW r a 1 1", 0), ("RENEW r a 1 1", 0), ("MRENEW r a 1 2 b 1 1", 0),
             ("RENEW r a 1 3 META x", 1), ("RENEW r a 1 4 META x", 0), ("RENEW r a 1 5 STATE failed", 1), ("RENEW r a 1 1 META y", 0),
             ("RENEW r a 9 9", 0), ("LEAVE r b 1", 1), ("LEAVE r b 1", 0), ("SETPOLICY r ttl-ms 5000", 1), ("GET r a", 0), ("ROSTER r", 0),
-            ("REAP r", 0), ("KICK r USER nobody", 0), ("OPEN r u3 SESSION c", 1), ("KICK r USER u3", 1)):
+            ("REAP r", 0), ("KICK r USER nobody", 0), ("OPEN r u3 SESSION c", 1), ("KICK r USER u3", 1), ("GRANT r u4 READ", 1),
+            ("GRANT r u4 READ", 0), ("REVOKE r u4", 1), ("REVOKE r u4", 0), ("OPEN r u4", 0), ("GRANT r u4 READ", 1)):
         client.pipeline("LEASE." + command)
         assert changed() == [[b"r"]] * invalidated, command
     client("LEASE.OPEN r u4 SESSION d")
@@ -247,15 +280,18 @@ def test_api_04_watch(client):
 
 @pytest.mark.ways("plain-resp2", "plain-resp3")
 def test_api_05_out_of_memory(client):
-    """API-05 Out of memory: what would take memory is refused whole, all that renews or ends a lease works, events included."""
+    """API-05 Out of memory: what would take memory is refused whole, all that renews or ends a lease or claims delivery works, events included."""
     for name in "abcde":
         client("LEASE.OPEN", "r", f"u{name}", "SESSION", name)
     client("LEASE.RENEW r a 1 1")
+    client("LEASE.HOLD r h")
+    for number in (1, 2, 3):
+        client(f"LEASE.SEND r a 1 m{number} x")
+    client("LEASE.SETPOLICY r retain-count 1")
     client.raw("CONFIG SET maxmemory 1")
     with client.nothing_changes():
         for command in ("OPEN r new SESSION new", "OPEN new new", "OPEN r ua SESSION again", "SETPOLICY r ttl-ms 5000", "GRANT r ua READ", "GRANT new ua READ",
-                        "RENEW r a 1 2 META x",
-                        "RENEW r a 1 2 STATE failed META x"):
+                        "RENEW r a 1 2 META x", "RENEW r a 1 2 STATE failed META x", "SEND r a 1 m4 x", "POST r ua m4 x", "POST new ua m4 x"):
             assert client.refusal("LEASE." + command) == "OOM", command
         with pytest.raises(Refused, match="OOM"):
             client.transaction("LEASE.OPEN r new SESSION new")
@@ -266,6 +302,11 @@ def test_api_05_out_of_memory(client):
     assert client("LEASE.KICK r USER ud") == 1
     assert client("LEASE.REVOKE r ud") == [b"ok", 0]
     assert client("LEASE.RENEW r e 1 1 STATE disconnected")[0] == b"shortened"
+    assert [client(command) for command in ("LEASE.ACK r a 1 2", "LEASE.MARK r ub default QUEUED 3", "LEASE.HOLD r h2", "LEASE.UNHOLD r h2",
+                                                 "LEASE.TRIM r", "LEASE.UNHOLD r h")] == [2, 3, 1, 1, 0, 1]
+    client("LEASE.TRIM r")
+    assert [seq for seq, _ in client.messages("r")] == [3]
+    assert client("LEASE.REPLAY r a 1 * 2")["next"] == client("LEASE.SNAPSHOT r a 1")["current"] == 3
     assert client.raw("EVAL", "redis.call('LEASE.CLOCK', 'ADVANCE', 10000) return redis.call('LEASE.REAP', 'r')", 0) == 1
     client.advance(20000)
     assert client.history("r")[5:] == [
@@ -274,6 +315,8 @@ def test_api_05_out_of_memory(client):
     client.raw("CONFIG SET maxmemory 0")
     assert client("LEASE.OPEN r new SESSION new")["epoch"] == 1
     assert client("LEASE.RENEW r b 1 2 META x")[0] == b"renewed"
+    assert client("LEASE.SEND r b 1 m4 x")["seq"] == 4
+    assert client("LEASE.POST r ua m4 x")["seq"] == 5  # not the message of ub, though of the same id
     assert client("LEASE.SETPOLICY r ttl-ms 5000") == b"OK"
     assert client("LEASE.GRANT r ud READ") == b"ok"
 
@@ -296,19 +339,22 @@ def test_api_06_keys(server):
     for name in CALLS:
         assert client.raw("ACL", "DRYRUN", "someone", *call(name, "room:1")) == b"OK"
         narrow(*call(name, "room:1"))
-    assert [event["type"] for event in client.events("room:1")] == ["opened", "state", "updated", "removed", "granted", "grant-revoked"]
+    assert [event["type"] for event in client.events("room:1")] == EVENTS
 
     rooms = [b"room:1", b"room:2"]
     for odd in ("room:1}{room:2", "room:1{room:2}", "room:1}x", "room:1{", "room:1{}", "room:1:events:x", "room:1\x00room:2", "room:1 room:2"):
         narrow("LEASE.OPEN", odd, "u", "SESSION", "a")
+        narrow("LEASE.SEND", odd, "a", 1, "m", "x")
         rooms.append(odd.encode())
-    assert set(client.raw("KEYS *")) == {key for room in rooms for key in (room, stream(room))}
+    logs = {stream(room, "log") for room in rooms if room != b"room:2"}
+    assert set(client.raw("KEYS *")) == {key for room in rooms for key in (room, stream(room))} | logs
 
 
 def test_api_06_reading(server):
     """API-06 ACL: a user of `%R~room:1*` reads, and writes nothing."""
     client, reader = on(server), as_user(server, "%R~room:1*", "+@all")
     client("LEASE.OPEN room:1 u1 SESSION a")
+    client("LEASE.SEND room:1 a 1 m1 x")
     with client.nothing_changes():
         for name in CALLS:
             if name in READS:
@@ -318,7 +364,7 @@ def test_api_06_reading(server):
 
 
 def test_api_06_dangerous(server):
-    """API-06 ACL: SETPOLICY, GRANT, REVOKE, KICK and CLOCK are @dangerous, the others are not; all are in @lease where that can be."""
+    """API-06 ACL: SETPOLICY, GRANT, REVOKE, KICK, HOLD, UNHOLD, TRIM, POST and CLOCK are @dangerous, the others are not; all are in @lease where that can be."""
     client = on(server)
     if server.info("server")["redis_version"].startswith("7.0."):
         pytest.skip("Redis 7.0 lets a module choose no ACL categories")
@@ -356,7 +402,7 @@ def test_api_09_metadata(server):
         spec, = specs
         assert (b"RO" in spec[b"flags"]) == (name in READS), name
         assert client.raw("COMMAND", "GETKEYS", *call(name, "some{where}room")) == [b"some{where}room"]
-    for name in ("renew", "get", "count"):
+    for name in ("renew", "get", "count", "ack", "mark"):
         assert b"fast" in client.raw("COMMAND", "INFO", f"lease.{name}")[0][2], name
 
 
@@ -380,140 +426,8 @@ def test_api_09_cluster_client(start):
         for room in ("r", "x{t}y"):
             for name in CALLS:
                 cluster.execute_command(*call(name, room))
-            assert [event["type"] for event in on(server).events(room)] == ["opened", "state", "updated", "removed", "granted", "grant-revoked"]
+            assert [event["type"] for event in on(server).events(room)] == EVENTS
+            keys = (room, stream(room), stream(room, "log"))
+            assert len({server.call("CLUSTER", "KEYSLOT", key) for key in keys}) == 1 and server.call("EXISTS", *keys) == 3
     finally:
         cluster.close()
-
-
-# -------------------------------------------------------------------- shapes of replies
-
-def shape(reply):
-    """What a reply is made of: of a map its fields with theirs, of a list its members."""
-    if isinstance(reply, dict):
-        return {field.decode() if isinstance(field, bytes) else field: shape(value) for field, value in reply.items()}
-    if isinstance(reply, list):
-        return [shape(part) for part in reply]
-    return type(reply).__name__
-
-
-INT, BYTES, NIL = "int", "bytes", "NoneType"
-OPENED = {"session": BYTES, "epoch": INT, "user_leases": INT, "ttl_ms": INT, "heartbeat_ms": INT, "left_ms": INT, "expires_at": INT, "now": INT,
-          "replaced": NIL, "gen": BYTES, "log_seq": INT, "log_oldest": INT, "event_n": INT, "acked": INT}
-LEASE = {"session": BYTES, "user": BYTES, "device": BYTES, "epoch": INT, "seq": INT, "state": BYTES, "reason": NIL, "signal": NIL, "ttl_ms": INT,
-         "left_ms": INT, "expires_at": INT, "opened_at": INT, "heartbeat_at": INT, "observed_at": NIL, "ended_at": NIL, "replaced_by": NIL, "meta": NIL}
-ROSTER = {"cursor": INT, "now": INT, "gen": BYTES, "event_n": INT, "leases": []}
-GRANT = {"user": BYTES, "level": BYTES, "until": INT, "version": INT, "token": INT, "revoked": INT, "devices": []}
-
-
-def flat(fields):
-    """A map as RESP2 has it."""
-    return [part for field, kind in fields.items() for part in (BYTES, flat(kind) if isinstance(kind, dict) else kind)]
-
-
-def either(fields):
-    """The shape in RESP2 and in RESP3."""
-    return flat(fields), fields
-
-
-def test_api_10_shapes(server):
-    """API-10 RESP2 and RESP3 shapes: no room, one lease, many; maps or flat arrays of the same fields, pinned."""
-    both = server.connect(2), server.connect(3)
-
-    def shapes(command):
-        return tuple(shape(connection(command)) for connection in both)
-    nothing = (NIL, NIL)
-    assert shapes("LEASE.GET r a") == shapes("LEASE.INSPECT r") == nothing
-    assert shapes("LEASE.ROSTER r") == either(ROSTER | {"gen": NIL})
-    assert (shape(both[0]("LEASE.OPEN one u SESSION a")), shape(both[1]("LEASE.OPEN one u2 SESSION b"))) == either(OPENED)
-    assert shapes("LEASE.GET one a") == either(LEASE)
-    assert shapes("LEASE.GET one nobody") == nothing
-    for session in "ab":
-        both[0](f"LEASE.RENEW one {session} 1 1 STATE connected META x OBSERVED 5")
-    full = LEASE | {"signal": BYTES, "meta": BYTES, "observed_at": INT}
-    assert shapes("LEASE.GET one a") == either(full)
-    assert shapes("LEASE.ROSTER one") == (flat(ROSTER)[:-1] + [[flat(full)] * 2], ROSTER | {"leases": [full] * 2})
-    assert both[0]("LEASE.OPEN one u SESSION c")[17] == both[1]("LEASE.OPEN one u SESSION c")[b"replaced"] == b"a"
-    assert shapes("LEASE.GRANTS one") == either({"cursor": INT, "grants": []})
-    both[0]("LEASE.GRANT one u READ UNTIL 9000000000000 VERSION 1")
-    assert shapes("LEASE.GRANTS one") == (flat({"cursor": INT, "grants": []})[:-1] + [[flat(GRANT)]], {"cursor": INT, "grants": [GRANT]})
-    ended = full | {"reason": BYTES, "ended_at": INT, "replaced_by": INT}
-    assert shapes("LEASE.GET one a") == either(ended)
-    assert shapes("LEASE.INSPECT one") == shapes("LEASE.INSPECT one SESSION a") == (BYTES, BYTES)
-    for command in ("LEASE.COUNT one", "LEASE.POLICY one", "LEASE.MRENEW one a 1 1 b 1 1", "LEASE.RENEW one b 1 1", "LEASE.HELP"):
-        assert both[0](command) == both[1](command), command
-    assert all(shape(row) in ([BYTES, INT, INT], [BYTES, BYTES, INT]) for row in both[0]("LEASE.POLICY one"))
-    assert shape(both[0]("LEASE.MRENEW one b 1 1 a 1 1")) == [[BYTES, INT], [BYTES, BYTES]]
-    assert shape(both[0]("LEASE.RENEW one b 1 1")) == [BYTES, INT, INT]
-
-
-def test_api_10_the_same_content(client):
-    """API-10 RESP2 and RESP3 shapes: an empty room and one of many leases read the same in either protocol and in a script."""
-    client("LEASE.SETPOLICY empty tombstone-ms 5000")
-    for number in range(150):
-        client("LEASE.OPEN", "many", f"u{number % 20}", "DEVICE", f"d{number}", "SESSION", f"s{number}")
-    plain = client.server.connect(3)
-    for command in ("LEASE.ROSTER empty", "LEASE.COUNT empty", "LEASE.INSPECT empty", "LEASE.POLICY empty", "LEASE.GET empty a", "LEASE.ROSTER many",
-                    "LEASE.ROSTER many COUNT 7 USER u3", "LEASE.COUNT many", "LEASE.INSPECT many COUNT 10000", "LEASE.GET many s7"):
-        assert client(command) == normal(command.split(), plain(command)), command
-
-
-def test_api_10_no_room(client):
-    """API-10 RESP2 and RESP3 shapes: what each command answers where there is no room."""
-    with client.nothing_changes():
-        assert client("LEASE.GET r a") is client("LEASE.INSPECT r") is client("LEASE.INSPECT r SESSION a") is None
-        assert client("LEASE.COUNT r") == [0, 0]
-        assert client("LEASE.ROSTER r") == {"cursor": 0, "now": 0, "gen": None, "event_n": 0, "leases": []}
-        policy = client("LEASE.POLICY r")
-        assert [b"ttl-ms", 30000, 0] in policy and all(own == 0 for _, _, own in policy)
-        assert client("LEASE.GRANTS r") == {"cursor": 0, "grants": []}
-        assert client("LEASE.KICK r USER u") == client("LEASE.REAP r") == 0
-        assert client("LEASE.LEAVE r a 1") == client("LEASE.LEAVE r a 1 LINGER 5") == b"gone"
-        assert client("LEASE.RENEW r a 1 1 STATE closed") == [b"gone", 0, 0]
-        assert client.refusal("LEASE.RENEW r a 1 1") == "STALE unknown"
-        assert client("LEASE.MRENEW r a 1 1") == [[b"stale", b"unknown"]]
-
-
-# -------------------------------------------------------------------- clients that resend
-
-def cut_off(server, *command):
-    """The command is executed and its reply never arrives."""
-    connection = Connection(server.port)
-    calls = server.info("commandstats").get(f"cmdstat_{command[0].lower()}", "")
-    connection.send([list(command)])
-    wait_until(lambda: server.info("commandstats").get(f"cmdstat_{command[0].lower()}", "") != calls)
-    connection.close()
-
-
-def test_api_11_the_client_resends(client):
-    """API-11 The client resends after reconnecting: at once, and a minute later; no second event."""
-    resent = client.another()
-    steps = (
-        (["LEASE.OPEN", "r", "u1", "SESSION", "a", "META", "x"], lambda reply: reply["epoch"] == 1 and reply["event_n"] == 1),
-        (["LEASE.RENEW", "r", "a", "1", "1", "STATE", "failed", "META", "y"], lambda reply: reply[0] == b"duplicate"),
-        (["LEASE.MRENEW", "r", "a", "1", "2"], lambda reply: reply == [[b"duplicate", 30000]]),
-        (["LEASE.LEAVE", "r", "a", "1"], lambda reply: reply == b"gone"),
-        (["LEASE.KICK", "r", "USER", "u1"], lambda reply: reply == 0),
-        (["LEASE.GRANT", "r", "u2", "READ", "TOKEN", "s3cret"], lambda reply: reply == b"ok"),
-        (["LEASE.REVOKE", "r", "u2"], lambda reply: reply == [b"ok", 0]),
-        (["LEASE.GRANT", "r", "u3", "READ", "VERSION", "5"], lambda reply: reply == b"stale"),
-        (["LEASE.REVOKE", "r", "u3", "VERSION", "6"], lambda reply: reply == [b"stale", 0]))
-    for command, right in steps:
-        cut_off(client.server, *command)
-        with client.nothing_changes():
-            reply = resent(*command)
-        assert right(reply), f"{command}: {reply}"
-    assert client.history("r") == [("opened", b"a", 1), ("state", b"a", 1), ("updated", b"a", 1), ("removed", b"a", 1, "left"),
-                                   ("granted",), ("grant-revoked",), ("granted",), ("grant-revoked",)]
-
-
-def test_api_11_resent_a_minute_later(client):
-    """API-11 The client resends after reconnecting: when the lease has run out meanwhile, it learns so, and nothing happens."""
-    client("LEASE.OPEN r u1 SESSION a")
-    client("LEASE.RENEW r a 1 1")
-    client.advance(60000)
-    with client.nothing_changes():
-        assert client.refusal("LEASE.OPEN r u1 SESSION a") == "STALE expired"
-        assert client.refusal("LEASE.RENEW r a 1 1") == "STALE expired"
-        assert client("LEASE.MRENEW r a 1 1") == [[b"stale", b"expired"]]
-        assert client("LEASE.LEAVE r a 1") == b"gone"
-    assert client.history("r") == [("opened", b"a", 1), ("removed", b"a", 1, "expired")]

@@ -156,6 +156,64 @@ def test_beat_03_roster_plus_changes(client, way, rounds):
             (lease["user"], lease["device"]): (lease["epoch"], lease["session"]) for lease in now_present["leases"]}, f"round {number}"
 
 
+class Talking(Others):
+    """They send messages besides. `sent`: (seq, id, payload) of each accepted one, in order."""
+
+    def __init__(self, client, dice):
+        super().__init__(client, dice)
+        self.sent = []
+        client("LEASE.OPEN r sender SESSION sender TTL 3600000")
+
+    def act(self):
+        if self.dice.random() < 0.5:
+            return super().act()
+        words = f"m{len(self.sent)}", f"p{self.dice.randrange(1000)}"
+        reply = self.client("LEASE.SEND", "r", "sender", 1, *words)
+        self.sent.append((reply["seq"], *(word.encode() for word in words)))
+
+
+def replay(client, gen, after, act):
+    """All messages behind `after` in small pages, something happening between two."""
+    while True:
+        page = client("LEASE.REPLAY", "r", "reader", 1, gen, after, "COUNT", 2)
+        assert (page["status"], page["next"] - after) == (b"ok", len(page["entries"]))
+        yield from page["entries"]
+        after = page["next"]
+        if after == page["current"]:
+            return
+        act()
+
+
+def told(entries):
+    return [(seq, entry["id"], entry["payload"]) for seq, entry in entries]
+
+
+@pytest.mark.parametrize("rounds", (200, pytest.param(1700, marks=pytest.mark.load)))
+def test_beat_03_snapshot_plus_changes(client, way, rounds):
+    """BEAT-03 Roster plus changes without a gap: step 2, SNAPSHOT with the events and messages after it."""
+    client("LEASE.SETPOLICY r tombstone-ms 1000")
+    client("LEASE.OPEN r reader SESSION reader TTL 3600000")
+    dice = random.Random(f"{way} {rounds}")
+    others = Talking(client, dice)
+    for number in range(1, rounds + 1):
+        for session in ("reader", "sender"):
+            client("LEASE.RENEW", "r", session, 1, number)
+        shot, reader = client("LEASE.SNAPSHOT r reader 1 COUNT 5"), Reader()
+        assert (shot["current"], shot["cursor"]) == (len(others.sent), 0)
+        for lease in shot["leases"]:
+            reader.take(lease, lease["session"])
+        for _ in range(dice.randrange(12)):
+            others.act()
+        messages = told(shot["entries"]) + told(replay(client, shot["gen"], shot["current"], others.act))
+        assert messages == others.sent[max(0, shot["current"] - 5):], f"round {number}"
+        for event in client.connection("XRANGE", stream("r"), f"({shot['event_n']}-0", "+"):
+            reader.follow(entry(*event))
+        now_present, = pages(client, 10000)
+        assert reader.present() == {
+            (lease["user"], lease["device"]): (lease["epoch"], lease["session"]) for lease in now_present["leases"]}, f"round {number}"
+    assert len(others.sent) > rounds
+
+
 # -------------------------------------------------------------------- BEAT-04, 05
 
 def test_beat_04_leave_and_join_inside_one_supersede(client):
@@ -191,7 +249,7 @@ def test_beat_05_the_sequence_starts_anew_with_the_epoch(client):
 
 # -------------------------------------------------------------------- BEAT-06
 
-SECRETS = (b"s3cret-of-b", b"wild-guess")
+SECRETS = (b"s3cret-of-b", b"wild-guess", b"key-of-carol")
 
 
 def test_beat_06_departure_with_a_used_number(client):
@@ -218,6 +276,19 @@ def forge(client):
         assert client.refusal("LEASE.RENEW missing b 2 1 TOKEN s3cret-of-b") == "STALE unknown"
     assert client("LEASE.RENEW r b 2 1 TOKEN s3cret-of-b")[0] == b"renewed"
     assert client("LEASE.MRENEW r TOKENS b 2 2 s3cret-of-b") == [[b"renewed", 30000]]
+    for words in ("SEND r b 2 m1 x", "REPLAY r b 2 * 0", "SNAPSHOT r b 2", "ACK r b 2 1"):
+        with client.nothing_changes():
+            for token in ("", " TOKEN wild-guess"):
+                assert client.refusal(f"LEASE.{words}{token}") == "DENIED token"
+        client(f"LEASE.{words} TOKEN s3cret-of-b")
+
+
+def show_a_key(client):
+    """A grant with a token, and who has it or not."""
+    client("LEASE.SETPOLICY g access granted")
+    client("LEASE.GRANT g carol READ TOKEN key-of-carol")
+    assert client.refusal("LEASE.OPEN g carol GRANT-TOKEN wild-guess") == "DENIED token"
+    assert client("LEASE.OPEN g carol GRANT-TOKEN key-of-carol")["epoch"] == 1
 
 
 def test_beat_06_forged_departure(client):
@@ -253,11 +324,12 @@ class Replication:
 
 @pytest.mark.server(redis={"appendonly": "yes", "rdbcompression": "no", "slowlog-log-slower-than": 0, "slowlog-max-len": 10000})
 def test_beat_06_tokens_stay_secret(client, way):
-    """BEAT-06 Departure with a used number; forged departure: the token is nowhere to be read."""
+    """BEAT-06 Departure with a used number; forged departure: the tokens, of grants too, are nowhere to be read."""
     server = client.server
     replication = Replication(server.port)
     monitor = server.connect(protocol=2)
     monitor("MONITOR")
+    show_a_key(client)
     forge(client)
     server.call("SET end of-the-forgery")
     monitored = b""
@@ -354,3 +426,25 @@ def test_beat_10_endless_renewal(client):
     opened, removed = client.events("r")
     assert [removed[name] for name in ("type", "session", "reason", "due")] == ["removed", b"a", "expired", until]
     assert client("LEASE.OPEN r u1 SESSION b")["epoch"] == 2
+
+
+# -------------------------------------------------------------------- BEAT-11
+
+def test_beat_11_only_heartbeats_keep_a_lease(client):
+    """BEAT-11 Only heartbeats keep a lease."""
+    start = client("LEASE.OPEN r u1 SESSION a TTL 120000")["now"]
+    for number in range(1, 12):
+        client.advance(10000)
+        assert client(f"LEASE.SEND r a 1 m{number} x")["status"] == b"accepted"
+    in_time, = client.held(9999, "LEASE.SEND r a 1 m12 x")
+    assert (in_time["status"], in_time["seq"], in_time["at"]) == (b"accepted", 12, start + 119999)
+    assert [reply.head for reply in client.held(1, "LEASE.SEND r a 1 m13 x")] == ["STALE expired"]
+    client.advance(1000)
+    with client.nothing_changes():
+        assert client.refusal("LEASE.SEND r a 1 m13 x") == "STALE expired"
+    posted = client("LEASE.POST r u1 m99 x")
+    assert (posted["status"], posted["seq"], posted["at"]) == (b"accepted", 13, start + 121000)
+    assert client("LEASE.COUNT r") == [0, 0]
+    removed, = [event for event in client.events("r") if event["type"] == "removed"]
+    assert (removed["due"], removed["log_seq"]) == (start + 120000, 12)
+    assert [seq for seq, _ in client.messages("r")] == list(range(1, 14))

@@ -1,4 +1,4 @@
-"""LOG: the event stream, its notifications, `closed`. What concerns messages comes with them."""
+"""LOG: the event stream, its notifications, `closed`; messages as far as events and notifications tell of them."""
 
 import os
 import time
@@ -19,7 +19,7 @@ def fields(client, newest=1):
     """The newest events without what the room itself gives every entry."""
     found = client.events("r", newest=newest)
     for event in found:
-        assert (event.pop("v"), event.pop("room"), event.pop("log_seq")) == (1, b"r", 0)
+        assert (event.pop("v"), event.pop("room"), event.pop("log_seq")) == (1, b"r", client("LEASE.STATS r")["log_seq"])
         assert event.pop("id") == f"{event.pop('n')}-0"
         assert event.pop("gen").encode() == client("LEASE.ROSTER r")["gen"]
     return found
@@ -71,6 +71,46 @@ def test_log_13_renewals_are_told_on_demand(client):
         ("renewed", 2, 1000, 1), ("renewed", 3, 1000, 1)]
 
 
+def test_log_13_messages_are_announced_on_demand(client):
+    """LOG-13 Nobody turned notifications on: `message` for every accepted one, with announce-messages only; duplicates are no event."""
+    client.advance(1000)
+    client("LEASE.OPEN r u1 DEVICE d SESSION a")
+    client("LEASE.SEND r a 1 m1 x")
+    client("LEASE.POST r bot m1 x")
+    assert client.history("r") == [("opened", b"a", 1)]
+    client("LEASE.SETPOLICY r announce-messages yes")
+    client("LEASE.SEND r a 1 m2 x")
+    assert fields(client) == [{"type": "message", "session": b"a", "user": b"u1", "device": b"d", "epoch": 1, "user_leases": 1, "seq": 3, "at": 1000}]
+    client("LEASE.POST r bot m2 x")
+    assert fields(client) == [{"type": "message", "user": b"bot", "seq": 4, "at": 1000}]
+    client("LEASE.SEND r a 1 m2 x")
+    client("LEASE.POST r bot m1 x")
+    client.refusal("LEASE.POST r bot m1 y")
+    assert [(event["n"], event["type"], event["log_seq"]) for event in client.events("r")] == [(1, "opened", 0), (2, "message", 3), (3, "message", 4)]
+    client("LEASE.SETPOLICY r precision-ms 60000")
+    client("LEASE.SEND r a 1 m3 x")
+    assert client.events("r")[-1]["seq"] == 5  # a message's, not a heartbeat's
+    client("LEASE.SETPOLICY r precision-ms default")
+
+
+def test_log_13_each_event_tells_the_newest_message(client):
+    """LOG-13 Nobody turned notifications on: `log_seq` is where deliveries to a removed session end."""
+    posts = iter(range(1, 100))
+    for command in ("OPEN r u1 SESSION a", "RENEW r a 1 1 STATE failed", "RENEW r a 1 2 META x", "GRANT r u2 READ", "REVOKE r u2", "OPEN r u1 SESSION b TTL 1000",
+                    "KICK r USER u1"):
+        client("LEASE." + command)
+        client(f"LEASE.POST r u m{next(posts)} x")
+    client("LEASE.OPEN r u1 SESSION c TTL 1000")
+    client("LEASE.POST r u last x")
+    client.advance(1000)
+    assert [(event["type"], event["log_seq"]) for event in client.events("r")] == [
+        ("opened", 0), ("state", 1), ("updated", 2), ("granted", 3), ("grant-revoked", 4), ("removed", 5), ("opened", 5), ("removed", 6), ("opened", 7),
+        ("removed", 8)]
+    client.raw("DEL r")
+    wait_until(lambda: client.events("r")[-1]["type"] == "closed")
+    assert client.events("r")[-1]["log_seq"] == 8
+
+
 # -------------------------------------------------------------------- notifications
 
 def test_log_13_no_notifications(client):
@@ -79,6 +119,7 @@ def test_log_13_no_notifications(client):
     assert client.server.call("CONFIG GET notify-keyspace-events") == {b"notify-keyspace-events": b""}
     for number in range(5):
         client("LEASE.OPEN", "r", f"u{number}", "SESSION", f"s{number}", "TTL", 1000 + number)
+    client("LEASE.SEND r s0 1 m1 x")
     client.advance(2000)
     assert listener() == []
     assert client.history("r")[5:] == [("removed", b"s%d" % number, 1, "expired") for number in range(5)]
@@ -89,6 +130,10 @@ def test_log_13_one_notification_a_change(client):
     listener = Listener(client.server)
     steps = (
         ("OPEN r u1 SESSION a", ["opened"]), ("OPEN r u1 SESSION a", []), ("OPEN r u1 SESSION b NX", []), ("OPEN r u2 SESSION a", []),
+        ("SEND r a 1 m1 x", ["message"]), ("SEND r a 1 m1 x", []), ("SEND r a 1 m1 y", []), ("SEND r a 2 m2 x", []), ("POST r u9 m1 x", ["message"]),
+        ("POST r u9 m1 x", []), ("ACK r a 1 1", []), ("MARK r u1 default QUEUED 2", []), ("HOLD r h", []), ("TRIM r", []), ("UNHOLD r h", []), ("TRIM r", []),
+        ("REPLAY r a 1 * 0", []), ("SNAPSHOT r a 1", []), ("LAG r", []), ("HOLDS r", []), ("STATS r", []), ("SETPOLICY r announce-messages yes", []),
+        ("SEND r a 1 m3 x", ["message"]), ("SETPOLICY r announce-messages default", []),
         ("RENEW r a 1 1", []), ("RENEW r a 1 1", []), ("RENEW r a 9 9", []), ("MRENEW r a 1 2", []),
         ("RENEW r a 1 3 STATE failed", ["state"]), ("RENEW r a 1 4 STATE failed", []), ("RENEW r a 1 5 META x", ["updated"]),
         ("RENEW r a 1 6 META x", []), ("RENEW r a 1 7 STATE connected META y", ["state", "updated"]),

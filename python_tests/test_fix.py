@@ -106,18 +106,73 @@ def test_fix_02_race_of_renew_and_reap(client):
     assert client.history("r") == [("opened", b"a", 1)]
 
 
-def test_fix_03_reconnect_behind_the_room(client):
-    """FIX-3 Reconnect with sequence 41 when the room is at 47: steps 1 to 3 without messages."""
+def behind(client):
+    """FIX-3, steps 1 to 3: u1 has confirmed message 41 and lost its lease, the room is at 47; the reply to its OPEN."""
     client("LEASE.OPEN chat u1 SESSION a")
     client("LEASE.OPEN chat u2 SESSION w")
+    for number in range(1, 42):
+        sent = client(f"LEASE.SEND chat w 1 m{number} p{number}")
+        assert (sent["status"], sent["seq"]) == (b"accepted", number)
+    assert client("LEASE.ACK chat a 1 41") == 41
     client.advance(20000)
     assert client("LEASE.RENEW chat w 1 1")[0] == b"renewed"
     client.advance(10000)
     removed = client.events("chat")[-1]
-    assert [removed[name] for name in ("type", "session", "epoch", "reason", "log_seq")] == ["removed", b"a", 1, "expired", 0]
-    opened = client("LEASE.OPEN chat u1 SESSION b")
-    assert [opened[name] for name in ("epoch", "log_seq", "log_oldest", "acked")] == [2, 0, 0, 0]
-    assert client("LEASE.COUNT chat") == [2, 2]
+    assert [removed[name] for name in ("type", "session", "epoch", "reason", "log_seq")] == ["removed", b"a", 1, "expired", 41]
+    assert len(client.messages("chat")) == 41  # which changed no message
+    for number in range(42, 48):
+        assert client(f"LEASE.SEND chat w 1 m{number} p{number}")["seq"] == number
+    return client("LEASE.OPEN chat u1 SESSION b")
+
+
+def replayed(client, gen, after, *options):
+    """Status, reason, `next` and the seqs of a REPLAY for session b."""
+    reply = client("LEASE.REPLAY", "chat", "b", 2, gen, after, *options)
+    return reply["status"], reply["reason"], reply["next"], [seq for seq, _ in reply["entries"]]
+
+
+def test_fix_03_reconnect_behind_the_room(client):
+    """FIX-3 Reconnect with sequence 41 when the room is at 47: steps 1 to 6."""
+    opened = behind(client)
+    gen = opened["gen"]
+    assert [opened[name] for name in ("epoch", "log_seq", "log_oldest", "acked")] == [2, 47, 1, 41]
+    reply = client("LEASE.REPLAY", "chat", "b", 2, gen, 41)
+    entries = reply.pop("entries")
+    assert reply == {"status": b"ok", "reason": None, "gen": gen, "oldest": 1, "current": 47, "next": 47}
+    assert entries == [
+        (seq, {"id": b"m%d" % seq, "user": b"u2", "device": b"default", "session": b"w", "epoch": 1, "at": 30000, "gen": gen, "payload": b"p%d" % seq})
+        for seq in range(42, 48)]
+
+    assert replayed(client, gen, 41, "COUNT", 4) == (b"ok", None, 45, [42, 43, 44, 45])
+    assert replayed(client, gen, 45, "COUNT", 4) == (b"ok", None, 47, [46, 47])
+    assert replayed(client, gen, 47, "COUNT", 4) == (b"ok", None, 47, [])
+
+    with client.nothing_changes():  # the retry
+        retried = client("LEASE.SEND chat w 1 m47 p47")
+    assert retried == {"status": b"duplicate", "seq": 47, "gen": gen, "at": 30000}
+    assert [seq for seq, _ in client.messages("chat")] == list(range(1, 48))
+
+
+def test_fix_03_behind_what_is_kept(client):
+    """FIX-3 Reconnect with sequence 41 when the room is at 47: steps 7 and 8, most of the log is trimmed."""
+    gen = behind(client)["gen"]
+    client("LEASE.SETPOLICY chat retain-count 3")
+    client("LEASE.TRIM chat")
+    assert [seq for seq, _ in client.messages("chat")] == [45, 46, 47]
+    for after in (41, 43):
+        assert replayed(client, gen, after) == (b"resync", b"trimmed", after, [])
+    assert replayed(client, gen, 44) == (b"ok", None, 47, [45, 46, 47])
+    assert replayed(client, gen, 47) == (b"ok", None, 47, [])
+    assert replayed(client, gen, 48) == (b"resync", b"future", 48, [])
+
+    shot = client("LEASE.SNAPSHOT chat b 2")
+    assert [shot[name] for name in ("gen", "oldest", "current", "event_n", "now", "cursor")] == [gen, 45, 47, 4, 30000, 0]
+    assert [(seq, entry["id"]) for seq, entry in shot["entries"]] == [(45, b"m45"), (46, b"m46"), (47, b"m47")]
+    assert sorted(lease["session"] for lease in shot["leases"]) == [b"b", b"w"]
+    client("LEASE.SEND chat w 1 m48 p48")
+    client("LEASE.OPEN chat u3 SESSION c")
+    assert replayed(client, gen, shot["current"]) == (b"ok", None, 48, [48])
+    assert [event["session"] for event in client.events("chat") if event["n"] > shot["event_n"]] == [b"c"]
 
 
 def test_fix_04_a_second_reap_finds_nothing(client):
@@ -141,13 +196,14 @@ def test_fix_04_a_successor_reaps_the_rest(client):
 def test_fix_05_a_laptop_sleeps_two_minutes(client):
     """FIX-5 A laptop sleeps two minutes."""
     opened = client("LEASE.OPEN r u1 SESSION a TTL 30000")
+    assert client("LEASE.SEND r a 1 m1 x")["seq"] == 1
     client.advance(120000)
     with client.nothing_changes():
-        late = client.pipeline(*(f"LEASE.RENEW r a 1 {seq} OBSERVED {opened['now']}" for seq in range(1, 13)))
-    assert [refused.head for refused in late] == ["STALE expired"] * 12
+        late = client.pipeline(*(f"LEASE.RENEW r a 1 {seq} OBSERVED {opened['now']}" for seq in range(1, 13)), "LEASE.SEND r a 1 m2 y")
+    assert [refused.head for refused in late] == ["STALE expired"] * 13
     again = client("LEASE.OPEN r u1 SESSION b")
     assert again["epoch"] > opened["epoch"]
-    assert again["replaced"] is None
+    assert (again["replaced"], again["log_seq"]) == (None, 1)
     assert client.history("r") == [("opened", b"a", 1), ("removed", b"a", 1, "expired"), ("opened", b"b", again["epoch"])]
 
 
@@ -164,12 +220,15 @@ def test_fix_06_leave_after_the_lease_was_reaped(client):
 
 
 def test_fix_07_delayed_words_of_epoch_1(client):
-    """FIX-7 Delayed epoch-1 message after epoch 2: the heartbeat."""
+    """FIX-7 Delayed epoch-1 message after epoch 2."""
     client("LEASE.OPEN r u1 SESSION a")
     opened = client("LEASE.OPEN r u1 SESSION b")
     assert (opened["epoch"], opened["replaced"], opened["user_leases"]) == (2, b"a", 1)
     client.advance(1000)
     with client.nothing_changes():
-        assert client.refusal("LEASE.RENEW r a 1 9 STATE failed META z") == "STALE superseded 2"
+        for late in ("SEND r a 1 m1 old", "RENEW r a 1 9 STATE failed META z", "ACK r a 1 0", "REPLAY r a 1 * 0", "SNAPSHOT r a 1"):
+            assert client.refusal("LEASE." + late) == "STALE superseded 2", late
+    sent = client("LEASE.SEND r b 2 m1 new")  # the refused one left neither a number nor a record
+    assert (sent["status"], sent["seq"]) == (b"accepted", 1)
     lease = client("LEASE.GET r b")
     assert (lease["expires_at"], lease["signal"], lease["meta"], lease["seq"]) == (opened["expires_at"], None, None, 0)

@@ -23,7 +23,9 @@ NUMBERED = (
     "INSPECT r CURSOR #", "INSPECT r COUNT #", "CLOCK SET #", "CLOCK ADVANCE #", "SETPOLICY r ttl-ms #", "SETPOLICY r disconnect-ms #",
     "SETPOLICY r failed-ms #", "SETPOLICY r tombstone-ms #", "SETPOLICY r precision-ms #", "SETPOLICY r max-leases #",
     "SETPOLICY r events-maxlen #", "SETPOLICY r tombstone-ms 5 max-leases #", "GRANT r u READ UNTIL #", "GRANT r u READ VERSION #",
-    "REVOKE r u VERSION #", "GRANTS r CURSOR #", "GRANTS r COUNT #")
+    "REVOKE r u VERSION #", "GRANTS r CURSOR #", "GRANTS r COUNT #", "SETPOLICY r retain-count #", "SETPOLICY r retain-ms #", "SETPOLICY r dedup-ms #",
+    "SEND r a # m9 x", "REPLAY r a # * 0", "REPLAY r a 1 * #", "REPLAY r a 1 * 0 COUNT #", "SNAPSHOT r a #", "SNAPSHOT r a 1 COUNT #", "ACK r a # 1",
+    "ACK r a 1 #", "MARK r u1 default QUEUED #", "MARK r u1 default WRITTEN #", "LAG r CURSOR #", "LAG r COUNT #")
 
 # Too few, too many, unknown, doubled, incomplete.
 MALFORMED = {
@@ -46,18 +48,31 @@ MALFORMED = {
     "POLICY": ("", "r extra"),
     "SETPOLICY": ("", "r", "r ttl-ms", "r ttl-ms 5000 tombstone-ms", "r ttl-ms 5000 ttl-ms 5000", "r ttl-ms 5000 TTL-MS default",
                   "r nonsense 5", "r ttl-min-ms 5", "r ttl-max-ms 5", "r max-id-bytes 5", "r events-scope tag", "r recovery-grace-ms 0",
-                  "r require-token maybe", "r access closed", "r default-access granted", "r log-renewals 2", "r ttl-ms 0", "r ttl-ms 999", "r ttl-ms 3600001", "r precision-ms yes"),
+                  "r require-token maybe", "r access closed", "r default-access granted", "r log-renewals 2", "r announce-messages 1",
+                  "r cursor-ms 5", "r max-payload-bytes 5", "r ttl-ms 0", "r ttl-ms 999", "r ttl-ms 3600001", "r precision-ms yes"),
     "GRANT": ("", "r", "r u1", "r u1 ADMIN", "r u1 READ UNTIL", "r u1 READ UNTIL 0", "r u1 READ TOKEN",
               "r u1 READ TOKEN x TOKEN x", "r u1 READ VERSION", "r u1 READ VERSION 5 VERSION 5", "r u1 READ WRITE", "r u1 READ extra",
               "r u1 UNTIL 2000000 READ", "r u1 READ DEVICE d"),
     "REVOKE": ("", "r", "r u1 DEVICE", "r u1 DEVICE d DEVICE d", "r u1 VERSION", "r u1 VERSION 5 VERSION 5", "r u1 extra", "r u1 USER u1"),
     "GRANTS": ("", "r USER", "r USER u1 USER u1", "r CURSOR", "r COUNT", "r COUNT 0", "r COUNT 10001", "r ENDED", "r extra"),
+    "SEND": ("", "r", "r a", "r a 1", "r a 1 m9", "r a 1 m9 x TOKEN", "r a 1 m9 x TOKEN x TOKEN x", "r a 1 m9 x extra", "r a 1 m9 x NX", "r a 1 m9 x META x"),
+    "POST": ("", "r", "r u1", "r u1 m9", "r u1 m9 x extra", "r u1 m9 x TOKEN x", "r u1 m9 x DEVICE d"),
+    "REPLAY": ("", "r", "r a", "r a 1", "r a 1 *", "r a 1 * 0 COUNT", "r a 1 * 0 COUNT 0", "r a 1 * 0 COUNT 10001", "r a 1 * 0 COUNT 5 COUNT 5",
+               "r a 1 * 0 TOKEN", "r a 1 * 0 TOKEN x TOKEN x", "r a 1 * 0 extra", "r a 1 * 0 CURSOR 0"),
+    "SNAPSHOT": ("", "r", "r a", "r a 1 COUNT", "r a 1 COUNT 0", "r a 1 COUNT 10001", "r a 1 COUNT 5 COUNT 5", "r a 1 TOKEN", "r a 1 extra", "r a 1 CURSOR 0"),
+    "ACK": ("", "r", "r a", "r a 1", "r a 1 2", "r a 1 9223372036854775807", "r a 1 1 TOKEN", "r a 1 1 TOKEN x TOKEN x", "r a 1 1 extra"),
+    "MARK": ("", "r", "r u1", "r u1 default", "r u1 default QUEUED", "r u1 default READ 1", "r u1 default ACKED 1", "r u1 default QUEUED 2",
+             "r nobody default QUEUED 1", "r u1 other QUEUED 1", "r u1 default QUEUED 1 extra"),
+    "LAG": ("", "r CURSOR", "r COUNT", "r COUNT 0", "r COUNT 10001", "r COUNT 5 COUNT 5", "r USER u1", "r extra"),
+    "HOLD": ("", "r", "r h extra"), "UNHOLD": ("", "r", "r h extra"), "HOLDS": ("", "r extra"), "TRIM": ("", "r extra", "r COUNT 5"), "STATS": ("", "r extra"),
     "CLOCK": ("", "GET extra", "SET", "SET 5 5", "ADVANCE", "ADVANCE 5 5", "STOP", "ADVANCE 9223372036854775807"),
 }
 
 # One good call of each command on a room.
 GOOD = ("OPEN # u9", "RENEW # a 1 5", "RENEW # a 1 5 STATE closed", "MRENEW # a 1 5", "LEAVE # a 1", "KICK # USER u1", "REAP #", "GET # a", "ROSTER #",
-        "COUNT #", "INSPECT #", "POLICY #", "SETPOLICY # ttl-ms 5000", "GRANT # u1 READ", "REVOKE # u9", "GRANTS #")
+        "COUNT #", "INSPECT #", "POLICY #", "SETPOLICY # ttl-ms 5000", "GRANT # u1 READ", "REVOKE # u9", "GRANTS #", "SEND # a 1 m9 x", "POST # u9 m9 x",
+        "REPLAY # a 1 * 0", "SNAPSHOT # a 1", "ACK # a 1 0", "MARK # u1 default QUEUED 0", "LAG #", "HOLD # h9", "UNHOLD # h", "HOLDS #", "TRIM #", "STATS #")
+MAKERS = {"OPEN", "SETPOLICY", "GRANT", "REVOKE", "POST", "HOLD"}  # of a room that is not there
 
 
 def filled(text, value):
@@ -76,6 +91,8 @@ def room(client):
     client("LEASE.LEAVE r lingering 1 LINGER 20000")
     client("LEASE.OPEN r u4 SESSION ended")
     client("LEASE.LEAVE r ended 1")
+    client("LEASE.SEND r a 1 m1 x")
+    client("LEASE.HOLD r h")
 
 
 @contextmanager
@@ -113,7 +130,9 @@ def test_garbage_ids_over_the_limit(client, room):
     long = "i" * 256
     with untouched(client):
         all_refused(client, [["LEASE.OPEN", "r", long], ["LEASE.OPEN", "r", "u", "DEVICE", long], ["LEASE.OPEN", "r", "u", "SESSION", long],
-                             ["LEASE.GRANT", "r", long, "READ"], ["LEASE.REVOKE", "r", long], ["LEASE.REVOKE", "r", "u", "DEVICE", long]], {"LIMIT"})
+                             ["LEASE.GRANT", "r", long, "READ"], ["LEASE.REVOKE", "r", long], ["LEASE.REVOKE", "r", "u", "DEVICE", long],
+                             ["LEASE.SEND", "r", "a", 1, long, "x"], ["LEASE.POST", "r", long, "m", "x"], ["LEASE.POST", "r", "u", long, "x"],
+                             ["LEASE.MARK", "r", "u1", long, "QUEUED", 1], ["LEASE.HOLD", "r", long]], {"LIMIT"})
     good = "i" * 255
     assert client("LEASE.OPEN", good, good, "DEVICE", good, "SESSION", good)["session"] == good.encode()
     assert client("LEASE.RENEW", good, good, 1, 1)[0] == b"renewed"
@@ -124,8 +143,11 @@ def test_garbage_two_faults_at_once(client, room):
     client("SET text x")
     with untouched(client):
         all_refused(client, [["LEASE.RENEW", "text", "a", "x", 1], ["LEASE.RENEW", "missing", "nobody", 1, "x"], ["LEASE.OPEN", "text", "u", "NX", "NX"],
-                             ["LEASE.RENEW", "r", "bound", 1, 1, "STATE", "nonsense"], ["LEASE.SETPOLICY", "text", "nonsense", 1]], {"ERR"})
-        all_refused(client, [["LEASE.RENEW", "text", "nobody", 9, 1], ["LEASE.OPEN", "text", "u", "SESSION", "a"]], {"WRONGTYPE"})
+                             ["LEASE.RENEW", "r", "bound", 1, 1, "STATE", "nonsense"], ["LEASE.SETPOLICY", "text", "nonsense", 1],
+                             ["LEASE.SEND", "text", "a", 1, "", "x"], ["LEASE.REPLAY", "text", "a", 1, "*", "x"],
+                             ["LEASE.MARK", "text", "u", "d", "READ", 1]], {"ERR"})
+        all_refused(client, [["LEASE.RENEW", "text", "nobody", 9, 1], ["LEASE.SEND", "text", "nobody", 9, "m", "x"], ["LEASE.ACK", "text", "nobody", 9, 9],
+                             ["LEASE.OPEN", "text", "u", "SESSION", "a"]], {"WRONGTYPE"})
 
 
 @pytest.mark.parametrize("made_by", ("SET # x", "RPUSH # x", "HSET # x y", "SADD # x", "ZADD # 1 x", "XADD # 1-0 x y"), ids=lambda made_by: made_by.split()[0])
@@ -150,14 +172,16 @@ def test_garbage_stray_braces(client):
     rooms = ("a}b", "{}x", "{", "}", "a{b", "}{", "{a", "a}")
     for room in rooms:
         client("LEASE.OPEN", room, "u", "SESSION", "a")
+        client("LEASE.SEND", room, "a", 1, "m", "x")
         assert client.history(room) == [("opened", b"a", 1)], room
-    assert client.raw("DBSIZE") == 2 * len(rooms)
+        assert [seq for seq, _ in client.messages(room)] == [1], room
+    assert client.raw("DBSIZE") == 3 * len(rooms)
 
 
 def test_garbage_no_room_springs_up(client):
     """Bad input: reads, refused commands and those that find nothing make no room."""
     with untouched(client):
-        client.pipeline(*(filled(text, "missing") for text in GOOD if text.split()[0] not in ("OPEN", "SETPOLICY", "GRANT", "REVOKE")))
+        client.pipeline(*(filled(text, "missing") for text in GOOD if text.split()[0] not in MAKERS))
         client.pipeline(*(["LEASE." + name, *rest.replace("r", "missing", 1).split()] for name in MALFORMED for rest in MALFORMED[name]))
     assert client.raw("DBSIZE") == 0
 
@@ -175,8 +199,9 @@ def test_garbage_effects_from_a_client(client, room):
 WORDS = [word for text in NUMBERED for word in text.split()[1:]] + [
     "NX", "ENDED", "USER", "DEVICE", "SESSION", "TOKEN", "TOKENS", "META", "STATE", "UNTIL", "closed", "failed", "disconnected", "u1", "u2", "u3",
     "s3cret", "lingering", "ended", "text", "other", "0", "1", "2", "1000", "5000", "2000000", "9223372036854775807", *NO_NUMBERS,
-    "READ", "WRITE", "VERSION", "access", "granted", b"\xff\xfe\x00", "\r\n", "{r}:events", "default", "yes", "no"]
-CODES = {"ERR", "WRONGTYPE", "STALE", "DENIED", "HELD", "CONFLICT", "LIMIT", "LOGSTATE", "EXECABORT"}
+    "READ", "WRITE", "VERSION", "QUEUED", "WRITTEN", "*", "m1", "h", "orphan", "access", "granted",
+    b"\xff\xfe\x00", "\r\n", "{r}:events", "default", "yes", "no"]
+CODES = {"ERR", "WRONGTYPE", "STALE", "DENIED", "HELD", "CONFLICT", "LIMIT", "LOGSTATE", "TRYAGAIN", "EXECABORT"}
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,8 +1,9 @@
-"""The ledger of events, on which every other test relies, must be able to fail."""
+"""The ledger of events and the check of the log, on which every other test relies, must be able to fail."""
 
 import pytest
 
 from harness.events import Ledger, stream
+from harness.messages import in_order, message
 
 
 def event(n, kind, session=b"a", epoch=1, gen="5-1", **more):
@@ -51,3 +52,32 @@ def test_ledger_refuses(events):
     ("r", b"{r}:events"), ("a{t}b", b"a{t}b:events"), ("a{}b", b"{a{}b}:events"), ("a}b", b"{a}b}:events"), ("a{b", b"{a{b}:events")])
 def test_stream_name(room, name):
     assert stream(room) == name
+
+
+def said(seq, id=None, at=1, gen=b"5-1", **more):
+    return seq, {"id": id or b"m%d" % seq, "user": b"u1", "at": at, "gen": gen, "payload": b""} | more
+
+
+SENT = {"device": b"d", "session": b"a", "epoch": 1}
+
+
+@pytest.mark.parametrize("entries", [
+    [], [said(7)], [said(7), said(8, **SENT)], [said(1), said(2, at=1), said(3, at=9, gen=b"5-1")], [said(1), said(2, gen=b"6-0")],
+    [said(1, b"m"), said(2, b"m", user=b"u2")]])
+def test_log_accepts(entries):
+    in_order(entries)
+
+
+@pytest.mark.parametrize("entries", [
+    [said(1), said(3)], [said(1), said(1, b"x")], [said(2), said(1)], [said(1, b"m"), said(2, b"m")], [said(1, at=2), said(2, at=1)],
+    [said(1, gen=b"6-0"), said(2)], [said(1, device=b"d")], [said(1, other=b"x")]],
+    ids=["a hole", "a number twice", "descending", "one id twice", "back in time", "an older gen", "half a sender", "a field too many"])
+def test_log_refuses(entries):
+    with pytest.raises(AssertionError):
+        in_order(entries)
+
+
+@pytest.mark.parametrize("id, fields", [(b"1-1", []), (b"1-0", [b"at", b"01"]), (b"1-0", [b"id", b"x", b"id", b"y"])])
+def test_log_entries_refused(id, fields):
+    with pytest.raises(AssertionError):
+        message(id, fields)

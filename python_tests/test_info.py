@@ -11,19 +11,22 @@ from harness.events import stream
 PLAIN = Way("plain", 3)
 ONE_WAY = pytest.mark.ways("plain-resp3")
 
-GAUGES = {"active_leases", "users", "rooms", "tombstones", "reap_backlog"}
+GAUGES = {"active_leases", "users", "rooms", "orphan_rooms", "tombstones", "dedupe_records", "reap_backlog"}
 REASONS = ("expired", "left", "superseded", "revoked", "kicked")
 REFUSALS = {
-    "err", "wrongtype", "readonly", "oom", "held", "logstate", "tryagain", "denied_token", "denied_revoked", "denied_nogrant", "conflict_session",
+    "err", "wrongtype", "readonly", "oom", "held", "logstate", "tryagain", "denied_token", "denied_revoked", "denied_nogrant", "denied_readonly",
+    "conflict_session", "conflict_message",
     *(f"stale_{word}" for word in ("unknown", *REASONS)),
-    *(f"limit_{word}" for word in ("leases", "id", "meta", "items", "exhausted")),
+    *(f"limit_{word}" for word in ("leases", "id", "meta", "payload", "items", "exhausted")),
 }
 COUNTERS = {
     "opened", "renewed", "duplicate", "false_offline", "events_lost", "reap_slices", "pauses_honoured",
+    "messages_accepted", "messages_duplicate", "messages_conflicting", "replays", "trims_skipped_by_hold",
+    *(f"resyncs_{reason}" for reason in ("trimmed", "future", "diverged")),
     *(f"ended_{reason}" for reason in REASONS), *(f"rejected_{refusal}" for refusal in REFUSALS),
 }
 MEASURED = {
-    "expiry_age_ms", "heartbeat_gap_ms", "client_skew_behind_ms", "client_skew_ahead_ms", "slice_us",
+    "expiry_age_ms", "heartbeat_gap_ms", "client_skew_behind_ms", "client_skew_ahead_ms", "send_us", "replay_us", "slice_us",
     *(f"reconnect_{reason}_ms" for reason in REASONS if reason != "superseded"),
 }
 
@@ -65,10 +68,12 @@ def test_the_section_is_given_when_asked_for(server):
 @ONE_WAY
 def test_inv_10_no_ids(client):
     """Invariant 10: no user, device or session id, and no room."""
-    ids = ("the-room", "the-user", "the-device", "the-session")
+    ids = ("the-room", "the-user", "the-device", "the-session", "the-message", "the-hold")
     client("LEASE.OPEN the-room the-user DEVICE the-device SESSION the-session")
     client("LEASE.RENEW the-room the-session 1 1 STATE failed")
     client.refusal("LEASE.RENEW the-room the-session 2 2")
+    client("LEASE.SEND the-room the-session 1 the-message x")
+    client("LEASE.HOLD the-room the-hold")
     info = client.raw("INFO lease")
     assert not [id for id in ids if id.encode() in info]
 
@@ -95,6 +100,7 @@ def test_a_crash_report_goes_without_it(server):
 # -------------------------------------------------------------------- counters
 
 A = "LEASE.OPEN r u SESSION a"
+M = "LEASE.SEND r a 1 m x"
 LONG = "x" * 256
 SPOIL = ["SET", stream("r"), "x"]
 
@@ -140,19 +146,35 @@ CAUSES = (
     ({"rejected_limit_meta": 1}, [A], ["LEASE.RENEW r a 1 1 META " + LONG]),
     ({"rejected_limit_items": 1}, [A], ["LEASE.MRENEW r" + " a 1 1" * 1025]),
     ({"rejected_logstate": 1}, [SPOIL], [A]),
+    ({"ended_revoked": 1}, [A], ["LEASE.REVOKE r u"]),
+    ({"rejected_stale_revoked": 1}, [A, "LEASE.REVOKE r u", "LEASE.GRANT r u READ"], ["LEASE.RENEW r a 1 1"]),
+    ({"messages_accepted": 1}, [A], [M]),
+    ({"messages_duplicate": 1}, [A, M], [M]),
+    ({"messages_conflicting": 1, "rejected_conflict_message": 1}, [A, M], ["LEASE.SEND r a 1 m y"]),
+    ({"messages_accepted": 1, "messages_duplicate": 1}, [], ["LEASE.POST r u m x", "LEASE.POST r u m x"]),
+    ({"messages_conflicting": 1, "rejected_conflict_message": 1}, [A, M], ["LEASE.POST r u m y"]),
+    ({"rejected_denied_readonly": 2}, ["LEASE.GRANT r u READ", A, "LEASE.SETPOLICY r access granted"], [M, "LEASE.POST r u m x"]),
+    ({"rejected_limit_payload": 1}, [A], ["LEASE.SEND r a 1 m " + LONG]),
+    ({"rejected_limit_id": 1}, [A], [f"LEASE.SEND r a 1 {LONG} x"]),
+    ({"rejected_logstate": 2}, [A, ["SET", stream("r", "log"), "x"]], [M, "LEASE.POST r u m x"]),
+    ({"replays": 2}, [A, M], ["LEASE.REPLAY r a 1 * 0", "LEASE.REPLAY r a 1 * 1"]),
+    ({"resyncs_future": 1}, [A], ["LEASE.REPLAY r a 1 * 1"]),
+    ({"resyncs_diverged": 1}, [A], ["LEASE.REPLAY r a 1 nonsense 0"]),
+    ({"resyncs_trimmed": 1}, [A, M, "LEASE.SEND r a 1 n x", "LEASE.SETPOLICY r retain-count 1", "LEASE.TRIM r"], ["LEASE.REPLAY r a 1 * 0"]),
+    ({}, [A, M], ["LEASE.SNAPSHOT r a 1", "LEASE.ACK r a 1 1", "LEASE.MARK r u default QUEUED 1", "LEASE.HOLD r h", "LEASE.UNHOLD r h", "LEASE.TRIM r"]),
+    ({"trims_skipped_by_hold": 1}, [A, M, "LEASE.SEND r a 1 n x", "LEASE.HOLD r h", "LEASE.SETPOLICY r retain-count 1"], ["LEASE.TRIM r"]),
 )
 
 # Without a cause in this test, and why.
 ELSEWHERE = {
     "reap_slices", "pauses_honoured",  # the real clock's, below
     "rejected_oom", "rejected_readonly",  # below
-    "ended_revoked", "rejected_stale_revoked",  # nothing revokes yet
-    "rejected_tryagain",  # a slot has to move
+    "rejected_tryagain",  # a slot has to move, or a long log be met
     "rejected_limit_exhausted",  # takes 2^63 events
 }
 
 
-@pytest.mark.server(lease={"max-meta-bytes": 255})
+@pytest.mark.server(lease={"max-meta-bytes": 255, "max-payload-bytes": 255})
 def test_each_counter_moves_by_its_own_cause(client):
     for expected, before, causes in CAUSES:
         for step in before:
@@ -190,6 +212,7 @@ def test_out_of_memory(client):
     client.raw("CONFIG SET maxmemory 1")
     with moves(client.server, {"rejected_oom": 1, "renewed": 1}):
         assert client.refusal("LEASE.RENEW r a 1 1 META x") == "OOM"
+        assert client.refusal(M) == "OOM"  # which is the server's own refusal
         assert client("LEASE.RENEW r a 1 1")[0] == b"renewed"
     client.raw("CONFIG SET maxmemory 0")
 
@@ -198,8 +221,12 @@ def test_a_replica_counts_what_it_decides(server):
     """Refusals, if it lets writes reach the module; not what its primary did."""
     replica = Client(server.replica(), PLAIN)
     replica.raw("CONFIG SET replica-read-only no")
-    with moves(replica.server, {"rejected_readonly": 1}):
+    with moves(replica.server, {"rejected_readonly": 2, "replays": 1}):
         server.call("LEASE.OPEN r u SESSION a")
+        server.call("LEASE.SEND r a 1 m x")
+        replica.server.in_step()
+        replica("LEASE.REPLAY r a 1 * 0")
+        assert replica.refusal("LEASE.SEND r a 1 n x") == "READONLY"
         server.call("LEASE.RENEW r a 1 1")
         server.call("LEASE.RENEW r a 1 2 STATE failed")
         server.advance(30000)
@@ -293,6 +320,18 @@ def test_slices(client):
     assert client.server.lease_info()["ended_expired"] == 1
 
 
+@ONE_WAY
+@pytest.mark.parametrize("name, command", (("send_us", "LEASE.SEND r a 1 {} {}"), ("replay_us", "LEASE.REPLAY r a 1 * 0")))
+def test_latency(client, name, command):
+    client(A)
+    client("LEASE.SEND", "r", "a", 1, "m", "x" * 60000)
+    before = measured(client.server, name)
+    for number in range(50):
+        client(command.format(number, "x" * 60000))
+    p50, p99, most = measured(client.server, name)
+    assert max(before[2], 1) <= most < 1000000 and p50 <= p99 <= most
+
+
 @pytest.mark.server(clock=None, lease={"ttl-min-ms": 1})
 @ONE_WAY
 def test_a_pause_is_one_however_long(client):
@@ -343,7 +382,29 @@ def test_tombstones_count_while_a_read_shows_them(client):
     assert gauges_when(client, 1) == [0, 0, 0, 0, 1]
 
 
-@pytest.mark.server(lease={"tombstone-ms": 1500})
+def test_dedupe_records_count_while_an_id_is_known(client):
+    client("LEASE.SETPOLICY r dedup-ms 1000 retain-count 1")
+    for id in ("m1", "m2"):
+        client(f"LEASE.POST r u {id} x")
+    client("LEASE.TRIM r")
+    for ms, known in ((999, 2), (1, 1)):
+        info, stats = client.held(ms, "INFO lease", "LEASE.STATS r")
+        assert parsed(info)["lease_dedupe_records"] == stats["dedupe"] == known
+
+
+@ONE_WAY
+def test_orphan_rooms(client):
+    """Rooms whose log came from another one; no longer once that hold is taken away or the room is gone."""
+    for room in "rq":
+        client(f"LEASE.POST {room} u m x")
+    client.raw("DEL r q")
+    assert client.server.lease_info()["orphan_rooms"] == 0
+    for orphans, command in ((1, "LEASE.OPEN r u"), (2, "LEASE.HOLD q h"), (2, "LEASE.HOLD r orphan"), (1, "LEASE.UNHOLD q orphan"), (0, "DEL r")):
+        client(command)
+        assert client.server.lease_info()["orphan_rooms"] == orphans, command
+
+
+@pytest.mark.server(lease={"tombstone-ms": 1500, "retain-ms": 2000, "dedup-ms": 1000})
 @ONE_WAY
 @pytest.mark.parametrize("seed", range(5))
 def test_gauges_equal_a_scan_at_any_moment(client, seed):
@@ -370,6 +431,9 @@ def something(chance):
         f"LEASE.LEAVE {room} {session} 1",
         f"LEASE.LEAVE {room} {session} 1 LINGER {chance.randrange(2000)}",
         f"LEASE.KICK {room} USER {user}",
+        f"LEASE.POST {room} {user} m{chance.randrange(20)} x",
+        f"LEASE.SEND {room} {session} 1 m{chance.randrange(20)} x",
+        f"LEASE.UNHOLD {room} orphan",
         f"DEL {room}",
     ))
 
@@ -378,14 +442,14 @@ def compare(client, ms):
     """One transaction: all rooms before and after time has passed, INFO, and how much a REAP then finds."""
     rooms = [(db, f"r{room}") for db in range(2) for room in range(4)]
     roster = [(["SELECT", db], ["LEASE.ROSTER", room, "ENDED", "COUNT", 10000]) for db, room in rooms]
-    count = [(["SELECT", db], ["EXISTS", room], ["LEASE.COUNT", room]) for db, room in rooms]
+    count = [(["SELECT", db], ["EXISTS", room], ["LEASE.COUNT", room], ["LEASE.STATS", room], ["LEASE.HOLDS", room]) for db, room in rooms]
     reap = [(["SELECT", db], ["LEASE.REAP", room, "COUNT", 10000]) for db, room in rooms]
     before, after = ([reply for step in part for reply in step] for part in (roster, roster))
     replies = iter(client.transaction(*before, ["LEASE.CLOCK", "ADVANCE", ms], "INFO lease", *sum(count, ()), *after, *sum(reap, ())))
     was = [shown(next(replies) and next(replies)) for _ in rooms]
     next(replies)
     info = parsed(next(replies))
-    exist, counts = zip(*[(next(replies) and next(replies), next(replies)) for _ in rooms])
+    exist, counts, stats, holds = zip(*[(next(replies) and next(replies), *(next(replies) for _ in range(3))) for _ in rooms])
     now = [shown(next(replies) and next(replies)) for _ in rooms]
     reaped = sum(next(replies) and next(replies) for _ in rooms)
     ended = sum(lease not in earlier or earlier[lease] == b"ended" for earlier, later in zip(was, now)
@@ -394,7 +458,9 @@ def compare(client, ms):
         "lease_active_leases": sum(leases for leases, _ in counts),
         "lease_users": sum(users for _, users in counts),
         "lease_rooms": sum(exist),
+        "lease_orphan_rooms": sum(b"orphan" in of_room for of_room in holds),
         "lease_tombstones": ended,
+        "lease_dedupe_records": sum(of_room["dedupe"] for of_room in stats if of_room),
         "lease_reap_backlog": reaped,
     } == info
 

@@ -141,3 +141,27 @@ def test_num_03_at_and_above_two_to_the_63rd(client):
     assert b"-" not in b"".join(value for _, fields in client.raw("XRANGE", stream("r"), "-", "+")
                                 for name, value in zip(fields[::2], fields[1::2]) if name != b"gen")
     assert not re.search(rb'[:\[,]\s*-\d', client.raw("LEASE.INSPECT r SESSION a"))
+
+
+@from_now
+def test_num_03_messages_at_the_greatest(client):
+    """NUM-03 At and above 2^63: the greatest number as position, version, end and window; nothing wraps."""
+    client("LEASE.OPEN r u1 SESSION a")
+    client(f"LEASE.SETPOLICY r retain-count {MAX} retain-ms {MAX} dedup-ms {MAX}")
+    client(f"CONFIG SET lease.cursor-ms {MAX}")
+    assert client("LEASE.SEND r a 1 m1 x")["seq"] == 1
+    assert client("LEASE.ACK r a 1 1") == 1
+    assert client(f"LEASE.GRANT r u2 READ UNTIL {MAX} VERSION {MAX}") == b"ok"
+    with client.nothing_changes():
+        assert client.refusal(f"LEASE.SEND r a {MAX} m2 x") == "STALE unknown"
+        assert client.refusal(f"LEASE.ACK r a 1 {MAX}") == client.refusal(f"LEASE.MARK r u1 default QUEUED {MAX}") == "ERR"
+        assert client("LEASE.SEND r a 1 m1 x")["status"] == b"duplicate"
+        assert client(f"LEASE.GRANT r u2 WRITE VERSION {MAX}") == b"stale"
+        read = client.server.call(f"LEASE.REPLAY r a 1 * {MAX}")  # not by EVAL: Lua would round what it passes on
+        assert (read[b"reason"], read[b"next"], read[b"current"]) == (b"future", MAX, 1)
+        assert client("LEASE.TRIM r") == 0
+    client.advance(20000)
+    assert [seq for seq, _ in client.messages("r")] == [1]
+    shown = client.server.call("LEASE.STATS r"), client.server.call("LEASE.LAG r"), client.server.call("LEASE.GRANTS r")
+    assert not re.search(r"[^0-9]-\d", repr(shown))  # but for the gen's, no sign
+    client("CONFIG SET lease.cursor-ms 604800000")

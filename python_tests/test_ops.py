@@ -5,6 +5,7 @@ import random
 import pytest
 
 from harness import Client, Refused, Way, aftermath, rooms, wait_until
+from harness.events import stream
 
 PLAIN = Way("plain", 3)
 NAMES = ("r0", "r1", "r2", "x{t}y")
@@ -14,9 +15,11 @@ NUMBERS = {  # setting: default, the least it takes, another good value
     "ttl-ms": (30000, 1000, 5000), "ttl-min-ms": (1000, 1, 500), "ttl-max-ms": (3600000, 1000, 7200000), "disconnect-ms": (10000, 0, 7000),
     "failed-ms": (5000, 0, 4000), "tombstone-ms": (600000, 0, 1000), "precision-ms": (0, 0, 60000), "max-leases": (0, 0, 7),
     "max-id-bytes": (255, 0, 64), "max-meta-bytes": (4096, 0, 100), "recovery-grace-ms": (-1, -1, 5000), "reap-slice-us": (500, 1, 2000),
-    "events-maxlen": (10000, 0, 50), "shared-events-maxlen": (1000000, 0, 500), "empty-room-ms": (3600000, 0, 1000)}
-WORDS = {"require-token": "no", "log-renewals": "no"}
-PER_ROOM = {"ttl-ms", "disconnect-ms", "failed-ms", "tombstone-ms", "precision-ms", "max-leases", "events-maxlen", "require-token", "log-renewals"}
+    "events-maxlen": (10000, 0, 50), "shared-events-maxlen": (1000000, 0, 500), "empty-room-ms": (3600000, 0, 1000), "retain-count": (10000, 0, 7),
+    "retain-ms": (0, 0, 60000), "dedup-ms": (600000, 0, 90000), "max-payload-bytes": (65536, 0, 100), "cursor-ms": (604800000, 1, 5000)}
+WORDS = {"require-token": "no", "log-renewals": "no", "announce-messages": "no"}
+PER_ROOM = {"ttl-ms", "disconnect-ms", "failed-ms", "tombstone-ms", "precision-ms", "max-leases", "events-maxlen", "require-token", "log-renewals",
+            "retain-count", "retain-ms", "dedup-ms", "announce-messages"}
 
 
 def on(server, **options):
@@ -48,7 +51,9 @@ class Chaos:
         room, user, device = self.some(*NAMES), self.some("u1", "u2", "u3"), self.some("d1", "d2")
         session = f"s{self.dice.randrange(max(1, self.session - 30), self.session + 2)}"
         epoch, seq = self.some(1, 2, 3, 1025, 1026), self.dice.randrange(1, 50)
-        kind = self.dice.randrange(10)
+        kind = self.dice.randrange(14)
+        if kind > 9:
+            return [self.message_command(room, user, device, session, epoch)]
         if kind < 4:
             self.session += 1
             options = self.some("", " NX", " TTL 1000", " META x", " TOKEN t")
@@ -65,10 +70,20 @@ class Chaos:
             return [f"LEASE.REAP {room}"]
         return [f"LEASE.SETPOLICY {room} max-leases {self.some(0, 2, 'default')} tombstone-ms {self.some(0, 2000, 'default')}"]
 
+    def message_command(self, room, user, device, session, epoch):
+        id, payload = f"m{self.dice.randrange(60)}", self.some("x", "x", "y")
+        return self.some(
+            f"LEASE.SEND {room} {session} {epoch} {id} {payload}", f"LEASE.POST {room} {user} {id} {payload}", f"LEASE.POST {room} {user} {id} {payload}",
+            f"LEASE.ACK {room} {session} {epoch} {self.dice.randrange(9)}", f"LEASE.MARK {room} {user} {device} QUEUED {self.dice.randrange(9)}",
+            f"LEASE.HOLD {room} h{self.dice.randrange(2)}", f"LEASE.UNHOLD {room} h{self.dice.randrange(2)}", f"LEASE.UNHOLD {room} orphan",
+            f"LEASE.TRIM {room}", f"LEASE.GRANT {room} {user} WRITE", f"LEASE.REVOKE {room} {user}", f"LEASE.GRANT {room} {user} WRITE",
+            f"LEASE.SETPOLICY {room} retain-count {self.some(0, 3, 'default')} retain-ms {self.some(0, 2000)} dedup-ms {self.some(0, 5000, 'default')}")
+
     def key_command(self):
         a, b, db = self.some(*NAMES), self.some(*NAMES), self.some(*DATABASES)
         return self.some(f"RENAME {a} {b}", f"RENAMENX {a} {b}", f"COPY {a} {b} DB {db} REPLACE", f"MOVE {a} {db}", f"DEL {a}", f"UNLINK {a}",
-                         f"SET {a} x", f"PEXPIRE {a} 1", "FLUSHDB", f"SWAPDB {db} {self.some(*DATABASES)}", "FLUSHALL ASYNC", f"SET {a} x", f"DEL {a} {b}")
+                         f"SET {a} x", f"PEXPIRE {a} 1", "FLUSHDB", f"SWAPDB {db} {self.some(*DATABASES)}", "FLUSHALL ASYNC", f"SET {a} x", f"DEL {a} {b}",
+                         ["DEL", stream(a, "log")])
 
     def step(self):
         client = self.some(*self.clients)
@@ -94,15 +109,16 @@ class Chaos:
 @pytest.mark.parametrize("seed", (1, 2, 3))
 def test_ops_01_gauges(server, seed, steps):
     """OPS-01 Gauges drift: whatever happens to rooms and keys, they equal a full scan."""
-    chaos, present = Chaos(server, seed), 0
+    chaos, present, known = Chaos(server, seed), 0, 0
     for step in range(1, steps + 1):
         chaos.step()
         if step % 250 == 0:
             gauges_right(server, f"seed {seed}, step {step}")
             present += server.lease_info()["active_leases"]
+            known += server.lease_info()["dedupe_records"]
             chaos.disturb()
             gauges_right(server, f"seed {seed}, step {step}, after a load")
-    assert present > 0
+    assert present > 0 and known > 0
 
 
 def gauges_right(server, when):
@@ -112,7 +128,9 @@ def gauges_right(server, when):
     found, info = rooms.scan(server), server.lease_info()
     present = [[lease for lease in room["leases"].values() if lease["state"] != b"ended"] for room in found.values()]
     gauges = {"rooms": len(found), "active_leases": sum(map(len, present)), "users": sum(len({lease["user"] for lease in leases}) for leases in present),
-              "tombstones": sum(len(room["leases"]) for room in found.values()) - sum(map(len, present)), "reap_backlog": 0}
+              "tombstones": sum(len(room["leases"]) for room in found.values()) - sum(map(len, present)), "reap_backlog": 0,
+              "dedupe_records": sum(room["stats"]["dedupe"] for room in found.values()),
+              "orphan_rooms": sum(b"orphan" in room["holds"] for room in found.values())}
     shown = {name: info[name] for name in gauges}
     assert shown == gauges, f"{when}: INFO {shown}, scan {gauges}"
 
@@ -124,7 +142,7 @@ def test_ops_01_gauges_over_a_failover(server):
     for _ in range(600):
         chaos.step()
     replica.in_step()
-    for name in ("active_leases", "users", "rooms", "tombstones"):
+    for name in ("active_leases", "users", "rooms", "tombstones", "dedupe_records", "orphan_rooms"):
         assert replica.lease_info()[name] == server.lease_info()[name], name
     replica.call("REPLICAOF NO ONE")
     replica.primary = None
@@ -174,9 +192,14 @@ def test_ops_02_rewrite_and_restart(server):
     server.restart("nosave")
     client = on(server)
     assert {name: config(client, name) for name in NUMBERS} == {name: str(other).encode() for name, (_, _, other) in NUMBERS.items()}
-    assert [config(client, name) for name in WORDS] == [b"yes", b"yes"]
+    assert [config(client, name) for name in WORDS] == [b"yes"] * len(WORDS)
     assert client.refusal("LEASE.OPEN r u") == "DENIED token"
     assert client("LEASE.OPEN r u TOKEN t")["ttl_ms"] == 5000
+    assert client.refusal("LEASE.POST r u m1 " + "p" * 101) == "LIMIT payload"
+    for number in range(30):
+        client(f"LEASE.POST r u m{number} x")
+    client("LEASE.TRIM r")
+    assert (len(client.messages("r")), client.events("r")[-1]["type"]) == (7, "message")
     client.raw("CONFIG SET lease.precision-ms 0")
 
 
@@ -257,9 +280,9 @@ def setting_zero(client, name):
     return client.pipeline(["CONFIG", "SET", f"lease.{name}", 0])[0]
 
 
-@pytest.mark.parametrize("name", ("ttl-ms", "ttl-min-ms", "ttl-max-ms", "reap-slice-us"))
+@pytest.mark.parametrize("name", ("ttl-ms", "ttl-min-ms", "ttl-max-ms", "reap-slice-us", "cursor-ms"))
 def test_ops_03_no_zero(client, name):
-    """OPS-03 Zero as a setting: `ttl-*` and `reap-slice-us` are at least 1."""
+    """OPS-03 Zero as a setting: `ttl-*`, `cursor-ms` and `reap-slice-us` are at least 1."""
     client("LEASE.OPEN r u1 SESSION a")
     with client.nothing_changes():
         assert isinstance(setting_zero(client, name), Refused)
@@ -343,6 +366,47 @@ def test_ops_03_no_meta(client):
     assert client("LEASE.GET r a")["meta"] == b""
 
 
+@pytest.mark.parametrize("name", ("retain-count", "retain-ms"))
+def test_ops_03_messages_without_limit(client, name):
+    """OPS-03 Zero as a setting: a message goes by the other limit only, by neither if both are 0."""
+    other, limit = {"retain-count": ("retain-ms", 5000), "retain-ms": ("retain-count", 20)}[name]
+    client("LEASE.SETPOLICY r retain-count 0 retain-ms 0")
+    for number in range(1, 31):
+        client(f"LEASE.POST r u m{number} x")
+        client.advance(200)
+    assert client("LEASE.TRIM r") == 0
+    client.advance(10**9)
+    assert (client("LEASE.TRIM r"), len(client.messages("r"))) == (0, 30)
+    client("LEASE.POST r u m31 x")
+    client(f"LEASE.SETPOLICY r {other} {limit}")
+    client("LEASE.TRIM r")
+    assert [seq for seq, _ in client.messages("r")] == ([31] if other == "retain-ms" else list(range(12, 32)))
+
+
+def test_ops_03_no_window_of_ids(client):
+    """OPS-03 Zero as a setting: dedup-ms 0 knows a message's id while the message is there, and no longer."""
+    client("LEASE.SETPOLICY r dedup-ms 0 retain-count 1")
+    assert client("LEASE.POST r u m1 x")["seq"] == 1
+    client.advance(1000)
+    with client.nothing_changes():
+        assert client("LEASE.POST r u m1 x")["status"] == b"duplicate"
+        assert client.refusal("LEASE.POST r u m1 y") == "CONFLICT message"
+    client("LEASE.POST r u m2 x")
+    client("LEASE.TRIM r")
+    assert [client(f"LEASE.POST r u {id} x")["status"] for id in ("m2", "m1")] == [b"duplicate", b"accepted"]
+    assert client.server.lease_info()["dedupe_records"] == client("LEASE.STATS r")["dedupe"]
+
+
+def test_ops_03_no_payload(client):
+    """OPS-03 Zero as a setting: max-payload-bytes 0 lets empty payloads pass only."""
+    client("LEASE.OPEN r u SESSION a")
+    client.raw("CONFIG SET lease.max-payload-bytes 0")
+    with client.nothing_changes():
+        assert client.refusal("LEASE.SEND r a 1 m1 x") == client.refusal("LEASE.POST r u m1 x") == "LIMIT payload"
+    assert client("LEASE.SEND", "r", "a", 1, "m1", "")["seq"] == 1
+    assert client("LEASE.POST", "r", "u", "m1", "")["status"] == b"duplicate"
+
+
 @pytest.mark.parametrize("name", sorted(name for name, (_, least, _) in NUMBERS.items() if least <= 0 and name != "max-id-bytes"))
 def test_ops_03_no_other_check_is_off(client, name):
     """OPS-03 Zero as a setting: no zero switches off another check; reads and REAP stay right."""
@@ -358,6 +422,12 @@ def test_ops_03_no_other_check_is_off(client, name):
     assert client.refusal("LEASE.OPEN r u2 SESSION bound TOKEN s3cret") == "CONFLICT session"
     assert client("LEASE.RENEW r bound 1 1 TOKEN s3cret") == [b"renewed", 2000, 2000]
     assert client("LEASE.RENEW r bound 1 1 TOKEN s3cret")[0] == b"duplicate"
+    assert client.refusal("LEASE.SEND", "r", "bound", 1, "elevenbytes", "", "TOKEN", "s3cret") == "LIMIT id"
+    assert client.refusal("LEASE.SEND", "r", "bound", 1, "m1", "") == "DENIED token"
+    assert client.refusal("LEASE.SEND", "r", "bound", 2, "m1", "", "TOKEN", "s3cret") == "STALE unknown"
+    assert client("LEASE.SEND", "r", "bound", 1, "m1", "", "TOKEN", "s3cret")["seq"] == 1
+    assert client("LEASE.SEND", "r", "bound", 1, "m1", "", "TOKEN", "s3cret")["status"] == b"duplicate"
+    assert client.refusal("LEASE.ACK r bound 1 2 TOKEN s3cret") == "ERR"
     reaped, count, roster = client.held(2000, "LEASE.REAP r", "LEASE.COUNT r", "LEASE.ROSTER r")
     assert (reaped, count, roster["leases"]) == (1, [0, 0], [])
     client.raw("CONFIG SET lease.max-id-bytes 255")

@@ -57,13 +57,16 @@ def test_own_02_renew_at_or_after_the_deadline(client, ms):
 
 
 def test_own_03_a_partitioned_holder_comes_back(client):
-    """OWN-03 A partitioned holder comes back after the takeover: its heartbeat."""
+    """OWN-03 A partitioned holder comes back after the takeover."""
     e1 = client("LEASE.OPEN r u1 SESSION a TTL 5000")["epoch"]
     client.advance(5001)
     b = client("LEASE.OPEN r u1 SESSION b")
     assert b["replaced"] is None
     with client.nothing_changes():
         assert client.refusal(f"LEASE.RENEW r a {e1} 9") == "STALE expired"
+        assert client.refusal(f"LEASE.SEND r a {e1} m9 x") == "STALE expired"
+    sent = client(f"LEASE.SEND r b {b['epoch']} m9 y")  # another payload: the refused m9 left no record
+    assert (sent["status"], sent["seq"]) == (b"accepted", 1)
     assert client("LEASE.GET r b")["expires_at"] == b["expires_at"]
 
 
@@ -196,19 +199,27 @@ def test_own_09_a_gateway_dies_without_goodbye(client):
 
 
 def test_own_10_one_gateways_zero_leaves_the_room_open(client):
-    """OWN-10 One gateway's zero does not close the room: step 1 and the epochs after it."""
+    """OWN-10 One gateway's zero does not close the room: steps 1 to 3, its messages keep it however long nobody is there."""
     a, b = client, client.another()
-    former = a("LEASE.OPEN r u1 SESSION a1")["epoch"]
+    epochs = [a("LEASE.OPEN r u1 SESSION a1")["epoch"]]
     a("LEASE.OPEN r u2 SESSION a2")
     other = b("LEASE.OPEN r u3 SESSION b3")
+    assert a("LEASE.SEND r a1 1 m1 x")["seq"] == 1
     assert [a("LEASE.LEAVE r a1 1"), a("LEASE.LEAVE r a2 1")] == [b"left", b"left"]
     assert client("LEASE.COUNT r") == [1, 1]
     assert client("LEASE.GET r b3")["expires_at"] == other["expires_at"]
     assert b("LEASE.LEAVE r b3 1") == b"left"
     assert client("EXISTS r") == 1
-    again = client("LEASE.OPEN r u1")
-    assert again["epoch"] > former
-    assert again["gen"] == other["gen"]
+    for number in (2, 3):
+        again = client(f"LEASE.OPEN r u1 SESSION c{number}")
+        epochs.append(again["epoch"])
+        assert again["gen"] == other["gen"]
+        assert client(f"LEASE.SEND r c{number} {again['epoch']} m{number} x")["seq"] == number
+        assert client(f"LEASE.LEAVE r c{number} {again['epoch']}") == b"left"
+        client.advance(TOMBSTONE + EMPTY_ROOM + 1)
+        assert client("EXISTS r") == 1
+    assert epochs == sorted(set(epochs))
+    assert [seq for seq, _ in client.messages("r")] == [1, 2, 3]
 
 
 def test_own_10_a_room_left_alone_begins_again(client):
@@ -368,6 +379,88 @@ def test_own_12_revoked_and_without_grant(client, refused):
     client.advance(1000)
     refused("STALE expired", "LEASE.RENEW r b 1 1")
     assert client("LEASE.LEAVE r c 1") == b"left"  # without a grant too
+
+
+# What a session may send beside heartbeats; `#` stands for session and epoch.
+WORDS = ("LEASE.SEND r # m9 x", "LEASE.REPLAY r # * 0", "LEASE.SNAPSHOT r #", "LEASE.ACK r # 0")
+
+
+@pytest.mark.parametrize("words", WORDS, ids=lambda words: words.split()[0])
+def test_own_12_every_word_of_a_session(client, refused, words):
+    """OWN-12 Every refusal has its own code: steps 1 to 4 for all that a session may send."""
+    def refuse(head, session, epoch, token=""):
+        refused(head, words.replace("#", f"{session} {epoch}") + token)
+    refuse("STALE unknown", "nobody", 1)
+    client("LEASE.SETPOLICY r access granted")
+    for user in ("u1", "u2", "u3", "u4", "u5", "u6"):
+        client(f"LEASE.GRANT r {user} WRITE")
+    client("LEASE.OPEN r u1 SESSION expired TTL 1000 TOKEN s3cret")
+    client("LEASE.OPEN r u2 SESSION lingering")
+    client("LEASE.LEAVE r lingering 1 LINGER 5000")
+    client("LEASE.OPEN r u3 SESSION kicked")
+    client("LEASE.KICK r USER u3")
+    client("LEASE.OPEN r u4 SESSION superseded TOKEN s3cret")
+    client("LEASE.OPEN r u4 SESSION current TOKEN s3cret")
+    client("LEASE.OPEN r u5 SESSION late TTL 2000")
+    client.advance(1000)
+    refuse("STALE unknown", "nobody", 1)
+    refuse("STALE unknown", "current", 3, " TOKEN s3cret")
+    refuse("DENIED token", "current", 3, " TOKEN guess")
+    refuse("STALE superseded 2", "current", 1, " TOKEN s3cret")
+    refuse("STALE superseded 2", "superseded", 1, " TOKEN s3cret")
+    refuse("STALE expired", "expired", 1, " TOKEN s3cret")
+    refuse("DENIED token", "expired", 1)
+    refuse("STALE left", "lingering", 1)
+    refuse("STALE kicked", "kicked", 1)
+    client("LEASE.REVOKE r u4")
+    refuse("DENIED revoked", "current", 2, " TOKEN s3cret")
+    refuse("DENIED revoked", "superseded", 1, " TOKEN s3cret")
+    refuse("DENIED token", "current", 2)
+    client("LEASE.GRANT r u4 WRITE")
+    refuse("STALE revoked", "current", 2, " TOKEN s3cret")
+
+    end = client.now() + 500
+    client(f"LEASE.OPEN r u6 SESSION ungranted")
+    client(f"LEASE.GRANT r u5 WRITE UNTIL {end}")  # caps the lease
+    client.advance(500)
+    refuse("STALE expired", "late", 1)
+
+
+def test_own_12_without_a_grant(client, refused):
+    """OWN-12 Every refusal has its own code: steps 3 and 4, no grant and one for reading only."""
+    client("LEASE.OPEN r u1 SESSION a TTL 1000")
+    client("LEASE.GRANT r u2 READ")
+    client("LEASE.OPEN r u2 SESSION b TTL 1000")
+    client("LEASE.SETPOLICY r access granted")
+    for words in WORDS:
+        refused("DENIED nogrant", words.replace("#", "a 1"))
+        refused("STALE unknown", words.replace("#", "a 2"))
+    refused("DENIED readonly", "LEASE.SEND r b 1 m1 x")
+    refused("STALE unknown", "LEASE.SEND r b 2 m1 x")
+    refused("DENIED readonly", "LEASE.POST r u2 m1 x")
+    refused("DENIED nogrant", "LEASE.POST r u1 m1 x")
+    for words in WORDS[1:]:
+        client(words.replace("#", "b 1"))
+    client.advance(1000)
+    for session in ("a 1", "b 1"):
+        refused("STALE expired", WORDS[0].replace("#", session))
+
+
+def test_own_12_messages(client, refused):
+    """OWN-12 Every refusal has its own code: a message id used for another payload, limits, a log that is none, a position ahead."""
+    client("LEASE.OPEN r u1 SESSION a")
+    assert client("LEASE.SEND r a 1 m1 x")["seq"] == 1
+    refused("CONFLICT message", "LEASE.SEND r a 1 m1 y")
+    refused("CONFLICT message", "LEASE.POST r u1 m1 y")
+    refused("LIMIT id", "LEASE.SEND r a 1 " + "i" * 256 + " x")
+    refused("LIMIT id", "LEASE.POST r u1 " + "i" * 256 + " x")
+    refused("LIMIT payload", "LEASE.SEND r a 1 m2 " + "p" * 65537)
+    refused("ERR", "LEASE.ACK r a 1 2")
+    client.raw("SET {r}:log x")
+    refused("LOGSTATE", "LEASE.SEND r a 1 m2 x")
+    with client.nothing_changes():  # answered before the log is looked at
+        assert client("LEASE.SEND r a 1 m1 x")["status"] == b"duplicate"
+    client.raw("DEL {r}:log")
 
 
 def test_own_12_departure_of_what_is_gone(client):

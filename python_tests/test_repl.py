@@ -10,7 +10,10 @@ from harness import Client, Refused, Way, aftermath, wait_until
 PLAIN = Way("plain", 3)
 NOWHERE = "127.0.0.1 1"  # a primary that never answers
 EV = "{r}:events"
-READS = ("LEASE.GET r a", "LEASE.ROSTER r", "LEASE.ROSTER r ENDED", "LEASE.COUNT r", "LEASE.INSPECT r", "LEASE.INSPECT r SESSION a", "LEASE.POLICY r")
+READS = ("LEASE.GET r a", "LEASE.ROSTER r", "LEASE.ROSTER r ENDED", "LEASE.COUNT r", "LEASE.INSPECT r", "LEASE.INSPECT r SESSION a", "LEASE.POLICY r",
+         "LEASE.GRANTS r", "LEASE.REPLAY r b 1 * 0", "LEASE.SNAPSHOT r b 1", "LEASE.LAG r", "LEASE.HOLDS r", "LEASE.STATS r")
+WRITES = ("OPEN r u2", "RENEW r b 1 1", "MRENEW r b 1 1", "LEAVE r b 1", "KICK r USER u2", "REAP r", "SETPOLICY r ttl-ms 5000", "GRANT r u2 READ", "REVOKE r u2",
+          "SEND r b 1 m2 x", "POST r u2 m2 x", "ACK r b 1 1", "MARK r u2 default QUEUED 1", "HOLD r h", "UNHOLD r kept", "TRIM r")
 
 
 def on(server, way=PLAIN):
@@ -186,9 +189,10 @@ def test_repl_05_reads_on_the_primary_write_nothing(client):
     """REPL-05 A read that writes: not one byte to replica or AOF from reads of an overdue lease, on the primary."""
     server = client.server
     online_replica(server)
+    read_from(client)
     client("LEASE.OPEN r u1 SESSION a TTL 100")
     client.raw("CLIENT PAUSE 60000 WRITE")  # so that it stays overdue
-    wait_until(lambda: client("LEASE.COUNT r") == [0, 0])
+    wait_until(lambda: client("LEASE.COUNT r") == [1, 1])
     state = lambda: (server.info("replication")["master_repl_offset"], aof(server), server.call("DEBUG DIGEST"),
                      server.info("persistence")["rdb_changes_since_last_save"], client.raw("XLEN", EV))
     before = state()
@@ -196,11 +200,21 @@ def test_repl_05_reads_on_the_primary_write_nothing(client):
         assert not isinstance(client.pipeline(command)[0], Refused), command
     assert state() == before
     client.raw("CLIENT UNPAUSE")
-    wait_until(lambda: client.raw("XLEN", EV) == 2)
+    wait_until(lambda: client.raw("XLEN", EV) == 4)
+
+
+def read_from(client):
+    """What the reads of `READS` are about, beside the lease of session a."""
+    client("LEASE.OPEN r u2 SESSION b")
+    client("LEASE.SEND r b 1 m1 x")
+    client("LEASE.MARK r u2 default WRITTEN 1")
+    client("LEASE.HOLD r kept")
+    client("LEASE.GRANT r u3 READ UNTIL 9000000000000")
 
 
 def test_repl_05_reads_on_a_replica_write_nothing(client):
     """REPL-05 A read that writes: nor on a read-only replica, where all reads are allowed and no write is."""
+    read_from(client)
     client("LEASE.OPEN r u1 SESSION a TTL 1000")
     replica = online_replica(client.server, redis={"appendonly": "yes", "appendfsync": "always"})
     replica.call("LEASE.CLOCK ADVANCE 1000")
@@ -209,7 +223,7 @@ def test_repl_05_reads_on_a_replica_write_nothing(client):
     before = state()
     for command in (*READS, "LEASE.HELP", "LEASE.CLOCK GET"):
         assert not isinstance(reader.pipeline(command)[0], Refused), command
-    for command in ("OPEN r u2", "RENEW r a 1 1", "MRENEW r a 1 1", "LEAVE r a 1", "KICK r USER u1", "REAP r", "SETPOLICY r ttl-ms 5000"):
+    for command in WRITES:
         assert reader.refusal("LEASE." + command) == "READONLY", command
     assert state() == before
     client.advance(1000)
@@ -306,13 +320,39 @@ def test_repl_08_an_acknowledged_open_is_lost(server):
     assert (c["gen"], c["replaced"]) == (gen, b"a")
     with b.nothing_changes():
         assert b.refusal("LEASE.RENEW", "r", "b", lost["epoch"], 1) == "STALE unknown"
+        assert b.refusal("LEASE.SEND", "r", "b", lost["epoch"], "m1", "x") == "STALE unknown"
         assert b("LEASE.LEAVE", "r", "b", lost["epoch"]) == b"gone"
     assert b("LEASE.GET r c")["expires_at"] == c["expires_at"]
+    assert b("LEASE.SEND", "r", "c", c["epoch"], "m1", "x")["seq"] == 1
     removed = b.events("r")[1]
     assert removed["type"] == "removed" and removed["n"] - 1 in (1 << 20, (1 << 20) + 1)
     follow(a.server, b.server)
     handed_over(a.server, b.server)
     assert a("LEASE.GET r b") is None
+
+
+def test_repl_08_an_acknowledged_message_is_lost(server):
+    """REPL-08 An acknowledged OPEN is lost (invariant 6): likewise a message; who has applied it learns so, all others read on."""
+    a, b = on(server), on(online_replica(server))
+    gen = a("LEASE.OPEN r u1 SESSION a")["gen"]
+    for number in (1, 2):
+        a(f"LEASE.SEND r a 1 m{number} x")
+    b.server.in_step()
+    cut(b.server)
+    assert a("LEASE.SEND r a 1 lost x")["seq"] == 3
+    promote(b.server)
+    assert b("LEASE.SEND r a 1 m2 x")["seq"] == 2
+    assert b("LEASE.SEND r a 1 other x")["seq"] == 3
+    read = b("LEASE.REPLAY", "r", "a", 1, gen, 2)
+    assert (read["status"], [entry["id"] for _, entry in read["entries"]]) == (b"ok", [b"other"])
+    assert read["gen"] != gen
+    read = b("LEASE.REPLAY", "r", "a", 1, gen, 3)
+    assert (read["status"], read["reason"], read["next"], read["entries"]) == (b"resync", b"diverged", 3, [])
+    retried = b("LEASE.SEND r a 1 lost x")
+    assert (retried["status"], retried["seq"]) == (b"accepted", 4)
+    follow(a.server, b.server)
+    handed_over(a.server, b.server)
+    assert [entry["id"] for _, entry in a("LEASE.SNAPSHOT r a 1")["entries"]] == [b"m1", b"m2", b"other", b"lost"]
 
 
 def test_repl_08_a_restored_room_has_its_grace(server):

@@ -231,14 +231,37 @@ def test_time_04_units(client, held):
     assert client("LEASE.OPEN r u1")["epoch"] == 2
 
 
+@pytest.mark.parametrize("held", (True, False), ids=("held", "reaped"))
+def test_time_04_windows_of_a_message(client, held):
+    """TIME-04 Units: a message is known for dedup-ms, and as long as it is retained."""
+    client("LEASE.SETPOLICY r tombstone-ms 2000 dedup-ms 3000 retain-ms 4000")
+    client("LEASE.OPEN r u1 SESSION a TTL 5000")
+    assert client("LEASE.SEND r a 1 m1 x")["at"] == 0
+    assert client("LEASE.LEAVE r a 1") == b"left"
+    client("LEASE.OPEN r u1 SESSION b")
+    for ms, status, seq, kept in ((2999, b"duplicate", 1, [b"1-0"]), (1, b"duplicate", 1, [b"1-0"]), (999, b"duplicate", 1, [b"1-0"]),
+                                  (1, b"accepted", 2, [b"2-0"])):
+        commands = ["LEASE.TRIM r", "LEASE.SEND r b 2 m1 x", "XRANGE {r}:log - +"]
+        if held:
+            _, sent, log = client.held(ms, *commands)
+        else:
+            client.advance(ms)
+            _, sent, log = client.pipeline(*commands)
+        assert ((sent["status"], sent["seq"]), [id for id, _ in log]) == ((status, seq), kept)
+
+
 def test_time_04_memory_after_all_windows(client):
     """TIME-04 Units: after all windows memory is back, but for a tenth of what they took."""
-    client("LEASE.SETPOLICY r tombstone-ms 2000")
+    client("LEASE.SETPOLICY r tombstone-ms 2000 dedup-ms 3000 retain-ms 4000")
     empty = memory(client)
-    client.pipeline(*(f"LEASE.OPEN r u{number} TTL 5000" for number in range(500)))
+    client.pipeline(*(f"LEASE.OPEN r u{number} SESSION s{number} TTL 5000" for number in range(500)))
+    client.pipeline(*(f"LEASE.SEND r s{number} 1 m{number} x" for number in range(500)))
     full = memory(client)
+    assert client.server.lease_info()["dedupe_records"] == 500
     client.advance(6999)
-    assert client.server.lease_info()["tombstones"] == 500
+    client("LEASE.TRIM r")
+    info = client.server.lease_info()
+    assert (info["tombstones"], info["dedupe_records"], client.raw("XLEN {r}:log")) == (500, 0, 0)
     client.advance(1)
     assert client.server.lease_info()["tombstones"] == 0
     assert memory(client) - empty < (full - empty) / 10

@@ -37,17 +37,49 @@ def fill(client):
     client("LEASE.OPEN r u11")
     client("LEASE.OPEN", "r", ODD, "DEVICE", ODD, "SESSION", ODD, "META", ODD)
     client("LEASE.RENEW", "r", ODD, 1, 9223372036854775807, "META", "")
+    fill_access(client, now + 3000000)
+    fill_messages(client)
     client.advance(1000)
 
 
+def fill_access(client, until):
+    client("LEASE.GRANT", "r", "u12", "WRITE", "UNTIL", until, "TOKEN", "s3cret", "VERSION", 3)
+    client("LEASE.GRANT", "r", ODD, "READ")
+    client("LEASE.REVOKE r u13 VERSION 4")
+    client("LEASE.REVOKE r u3 DEVICE tablet")
+
+
+def fill_messages(client):
+    """Five messages, of which the log keeps three; a cursor of each kind; two holds."""
+    client("LEASE.SETPOLICY r retain-count 3 dedup-ms 1000000")
+    for number in (1, 2, 3):
+        client(f"LEASE.SEND r active 1 m{number} x")
+    client("LEASE.POST r bot m1 posted")
+    client("LEASE.SEND", "r", ODD, 1, ODD, ODD)
+    client("LEASE.TRIM r")
+    client("LEASE.ACK r active 1 2")
+    client("LEASE.MARK r u2 default QUEUED 5")
+    client("LEASE.MARK r u3 phone WRITTEN 4")
+    client("LEASE.ACK", "r", ODD, 1, 5)
+    client("LEASE.HOLD r case7")
+    client("LEASE.HOLD", "r", ODD)
+
+
 def told(room):
-    """What no load may change, as JSON has it: leases without their deadlines, and settings of the room's own."""
+    """What no load may change, as JSON has it: leases without their deadlines, settings of the room's own, access, what is known of messages."""
     leases = {plain(session): {name: plain(value) for name, value in lease.items() if name not in rooms.DEADLINE or lease["state"] == b"ended"}
               for session, lease in room["leases"].items()}
-    return {"leases": leases, "count": room["count"], "policy": [list(map(plain, row)) for row in room["policy"] if row[2]]}
+    return {"leases": leases, "count": room["count"], "policy": plain([row for row in room["policy"] if row[2]]), "grants": plain(room["grants"]),
+            "holders": plain([holder for _, holder in sorted(room["holders"].items())]), "holds": plain(room["holds"]),
+            "messages": {name: room["stats"][name] for name in ("log_seq", "dedupe")}}
 
 
 def plain(value):
+    """Bytes as text, in lists and dicts too."""
+    if isinstance(value, dict):
+        return {plain(name): plain(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [plain(part) for part in value]
     return value.decode("latin1") if isinstance(value, bytes) else value
 
 

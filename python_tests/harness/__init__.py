@@ -16,13 +16,15 @@ A command is one text, split at its spaces, or its arguments (str, bytes, int, f
 Replies are bytes, ints, lists, None; map replies (ROSTER's leases too) are dicts with text fields in either protocol.
     client(command)            the reply; raises Refused (.text, .head, .code)
     client.refusal(command)    head of the error, as `STALE superseded 7`; fails if the command is accepted
+    client.sent(command)       the reply to a SEND or POST, repeated while it is answered TRYAGAIN
     client.pipeline(c, c, …)   replies to one write; refusals stand as values
     client.held(ms, c, …)      time passes and the commands run before the reaper: one MULTI/EXEC
     client.transaction(c, …)   all commands in one MULTI/EXEC
     client.advance(ms)         time passes and the reaper runs, on replicas too; the time now (also client.now())
     client.events(room)        EV as dicts (numbers int, words str, ids bytes), newest=n: the last n;
                                client.history(room): (type, session, epoch[, reason])
-    client.nothing_changes()   context: rooms, deadlines, events, keys and the count of changes stay as they are
+    client.messages(room)      LOG as (seq, dict), epoch and at as int, all else as bytes
+    client.nothing_changes()   context: rooms, deadlines, events, messages, keys and the count of changes stay as they are
     client.raw(command)        the reply as the protocol brought it; client.another(): a second connection
 
 `server` (client.server) is a Server on the manual clock at 0; mark `server(clock=None)` for the real one, `start(**options)` for more.
@@ -35,7 +37,7 @@ Replies are bytes, ints, lists, None; map replies (ROSTER's leases too) are dict
     Listener(server)           notifications: listener() is every (room, event) so far
 
 After every test that passed, `aftermath.check` runs for each primary still up; reload and restart in plain-resp3 only.
-`@pytest.mark.no_restart("why")` leaves them out; `server.aside.add((db, b"room"))` excuses a room whose events cannot account for it.
+`@pytest.mark.no_restart("why")` leaves them out; `server.aside.add((db, b"room"))` excuses a room whose events or log cannot account for it.
 """
 
 from . import aftermath, rooms, ways

@@ -3,7 +3,8 @@
 import re
 from contextlib import contextmanager
 
-from . import events, rooms
+from . import events, messages, rooms
+from .process import wait_until
 from .replies import normal
 from .resp import Refused, words
 
@@ -33,6 +34,16 @@ class Client:
             assert FORM.fullmatch(refused.text), f"not of the form of an error: {refused.text!r}"
             return refused.head
         raise AssertionError(f"{command} was not refused: {reply!r}")
+
+    def sent(self, *command):
+        """The reply to a SEND or POST, repeated while a room that met a log rebuilds its dedupe records."""
+        def reply():
+            try:
+                return self(*command)
+            except Refused as refused:
+                if refused.code != "TRYAGAIN":
+                    raise
+        return wait_until(reply, what="the room has rebuilt its dedupe records")
 
     def pipeline(self, *commands):
         """The replies to commands sent in one write, each the client's way; a refusal stands as a value."""
@@ -69,13 +80,17 @@ class Client:
         """The room's events, oldest first, see `harness.events.entry`; all, or the `newest` so many."""
         return events.newest(self.connection, room, newest) if newest else events.read(self.connection, room)
 
+    def messages(self, room):
+        """The room's messages, oldest first: (seq, dict), see `harness.messages.read`."""
+        return messages.read(self.connection, room)
+
     def history(self, room):
         """The room's events in short: (type, session, epoch), and the reason where there is one."""
         return [tuple(event[name] for name in ("type", "session", "epoch", "reason") if name in event) for event in self.events(room)]
 
     @contextmanager
     def nothing_changes(self):
-        """Holds the commands within to leaving rooms, deadlines, events, keys and the count of changes as they are."""
+        """Holds the commands within to leaving rooms, deadlines, events, messages, keys and the count of changes as they are."""
         before = rooms.everything(self.server)
         yield
         assert rooms.everything(self.server) == before

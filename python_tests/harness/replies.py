@@ -21,7 +21,8 @@ def normal(command, reply):
         return reply
     found = as_map(reply)
     for field in LISTS_OF_MAPS & set(found or {}):
-        found[field] = [as_map(part) for part in found[field]]
+        if isinstance(found[field], list):  # STATS tells their number
+            found[field] = [as_map(part) for part in found[field]]
     if found and "entries" in found:
         found["entries"] = [(seq, as_map(entry)) for seq, entry in found["entries"]]
     return found

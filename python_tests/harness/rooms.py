@@ -1,6 +1,6 @@
 """A full scan: every room of every database, with what a reader can learn of it."""
 
-from .events import read
+from .events import read, stream
 from .replies import normal
 from .resp import Refused
 
@@ -44,22 +44,33 @@ def leases(call, room):
 
 def grants(call, room):
     """What is known of users' access, by user."""
-    found, cursor = {}, 0
-    while True:
-        page = optional(call, "LEASE.GRANTS", room, "COUNT", 10000, "CURSOR", cursor) or {"cursor": 0, "grants": []}
-        found |= {record["user"]: record for record in page["grants"]}
+    return {record["user"]: record for record in listed(call, "LEASE.GRANTS", room, "grants")}
+
+
+def holders(call, room):
+    """Where holders have their cursors, by user and device."""
+    return {(holder["user"], holder["device"]): holder for holder in listed(call, "LEASE.LAG", room, "holders")}
+
+
+def listed(call, command, room, field):
+    """The maps in the pages of a list, one by one; none where the command is not there yet."""
+    cursor = 0
+    while page := optional(call, command, room, "COUNT", 10000, "CURSOR", cursor):
+        yield from page[field]
         cursor = page["cursor"]
         if cursor in (0, b"0"):
-            return found
+            return
 
 
 def scan(server):
-    """{(db, room): what it shows}: leases by session, counts, gen, event_n, the settings of its own, grants and marks."""
+    """{(db, room): what it shows}: leases by session, counts, gen, event_n, the settings of its own, grants and marks, STATS, cursors, holds."""
     found = {}
     for db, room, call in each(server):
-        listed, page = leases(call, room)
-        found[db, room] = {"leases": listed, "count": call("LEASE.COUNT", room), "gen": page["gen"].decode(), "event_n": page["event_n"],
-                           "policy": sorted(optional(call, "LEASE.POLICY", room)), "grants": grants(call, room)}
+        sessions, page = leases(call, room)
+        found[db, room] = {"leases": sessions, "count": call("LEASE.COUNT", room), "gen": page["gen"].decode(), "event_n": page["event_n"],
+                           "policy": sorted(optional(call, "LEASE.POLICY", room)), "grants": grants(call, room),
+                           "stats": optional(call, "LEASE.STATS", room) or {}, "holders": holders(call, room),
+                           "holds": sorted(optional(call, "LEASE.HOLDS", room))}
     return found
 
 
@@ -74,8 +85,10 @@ def optional(call, *command):
 
 
 def everything(server):
-    """What no refused command may change: rooms with their deadlines, events, keys, the count of changes."""
+    """What no refused command may change: rooms with their deadlines, events, messages, keys, the count of changes."""
     rooms = scan(server)
     events = {name: read(server.in_db(name[0]), name[1]) for name in rooms}
+    # As bytes, for a test may have put anything in the log's place.
+    logs = {name: server.in_db(name[0])("DUMP", stream(name[1], "log")) for name in rooms}
     info = server.info("persistence")
-    return {"rooms": rooms, "events": events, "changes": info.get("rdb_changes_since_last_save"), "keyspace": server.info("keyspace")}
+    return {"rooms": rooms, "events": events, "logs": logs, "changes": info.get("rdb_changes_since_last_save"), "keyspace": server.info("keyspace")}

@@ -87,7 +87,6 @@ fn hold(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 fn unhold(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     args::room(args.get(1), ctx.flags().cluster())?;
     let (hold, env) = (args::id(args.get(2))?, rooms::env());
-    args::within(hold, env.settings.max_id_bytes())?;
     role::check_may_decide(ctx)?;
     let name = args.str(1);
     let found =

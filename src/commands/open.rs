@@ -135,7 +135,7 @@ fn reply(ctx: Ctx, view: &OpenView, edges: &Edges, env: &Env) {
         Some(session) => reply.field("replaced").bulk(session.as_bytes()),
         None => reply.field("replaced").nil(),
     }
-    reply.field("gen").bulk(view.gen.to_string().as_bytes());
+    reply.field("gen").bulk(view.gen.text().as_bytes());
     reply.field("log_seq").int(view.log_seq);
     reply.field("log_oldest").int(edges.oldest);
     reply.field("event_n").int(view.event_n);

@@ -84,7 +84,7 @@ fn replay(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         let mut key = Key::read(ctx, name);
         let value = rooms::find(ctx, &mut key, name, &env)?.ok_or(Refusal::UNKNOWN_SESSION)?;
         value.room.check_reader(session, epoch, token, &env)?;
-        (value.room.place(&position), value.room.gen().to_string(), value.room.log_seq())
+        (value.room.place(&position), value.room.gen().text(), value.room.log_seq())
     };
     let mut log = Log::open(ctx, name.bytes())?;
     let edges = log.edges(current);
@@ -108,7 +108,8 @@ fn replay(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 }
 
 /// Whether the log holds everything after `after`: seen one by one up to `last`, which is what is returned; beyond by
-/// its edges and its length alone, as long as they fit.
+/// its edges and its length alone. Should they not fit, there is a hole somewhere, or an entry that is no message: then
+/// the greatest page is looked through, and what lies beyond is seen when its page is asked for.
 fn whole(log: &mut Log, edges: &Edges, after: u64, last: u64, current: u64) -> Result<(), Resync> {
     if after == current {
         return Ok(());
@@ -117,7 +118,7 @@ fn whole(log: &mut Log, edges: &Edges, after: u64, last: u64, current: u64) -> R
         return Err(Resync::Trimmed);
     }
     let fits = log.len() == edges.newest - edges.oldest + 1;
-    let last = if fits { last } else { current };
+    let last = if fits { last } else { current.min(after.saturating_add(args::MAX_COUNT)) };
     let mut messages = log.messages(after + 1, last);
     let follow = (after + 1..=last).all(|seq| messages.next().is_some_and(|entry| entry.ms == seq));
     follow.then_some(()).ok_or(Resync::Trimmed)
@@ -169,7 +170,7 @@ fn snapshot(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     let page = room.page(&first_page, &env);
     let reply = ctx.reply();
     reply.map(if position.is_some() { 9 } else { 8 });
-    reply.field("gen").bulk(room.gen().to_string().as_bytes());
+    reply.field("gen").bulk(room.gen().text().as_bytes());
     reply.field("oldest").int(edges.oldest);
     reply.field("current").int(current);
     reply.field("event_n").int(room.event_n());

@@ -3,6 +3,7 @@
 use super::args::{self, Options};
 use super::get;
 use super::spec::{Arg, CommandSpec, KeyAccess};
+use crate::core::effect::GenText;
 use crate::core::refusal::Refusal;
 use crate::core::view::PageRequest;
 use crate::server::api::Ctx;
@@ -55,8 +56,8 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     reply.map(if position.is_some() { 6 } else { 5 });
     reply.field("cursor").int(page.as_ref().map_or(0, |page| page.cursor));
     reply.field("now").int(env.now.unix);
-    let gen = room.map(|room| room.gen().to_string());
-    reply.field("gen").bulk_or_nil(gen.as_ref().map(String::as_bytes));
+    let gen = room.map(|room| room.gen().text());
+    reply.field("gen").bulk_or_nil(gen.as_ref().map(GenText::as_bytes));
     reply.field("event_n").int(room.map_or(0, |room| room.event_n()));
     if let Some(position) = position {
         reply.field("event_id").bulk(&position);

@@ -164,24 +164,23 @@ fn decide_in<T>(
     }
 }
 
-fn carry_out(ctx: Ctx, name: Str<'_>, sending: Sending, mut fresh: Option<Room>, env: &Env) -> Result<(), Refusal> {
-    let (status, seq, at) = match sending {
-        Sending::Duplicate { seq, at } => {
+fn carry_out(ctx: Ctx, name: Str<'_>, sending: Sending, fresh: Option<Room>, env: &Env) -> Result<(), Refusal> {
+    let (status, seq, at, gen) = match sending {
+        Sending::Duplicate { seq, at, gen } => {
             metrics::message_repeated();
-            ("duplicate", seq, at)
+            ("duplicate", seq, at, gen)
         }
-        Sending::Accepted { seq, at, plan } => {
-            unit::commit(ctx, name, plan, fresh.take(), env)?;
-            ("accepted", seq, at)
+        Sending::Accepted { seq, at, gen, plan } => {
+            unit::commit(ctx, name, plan, fresh, env)?;
+            ("accepted", seq, at, gen)
         }
         Sending::Doubtful => return Err(Refusal::TryAgain),
     };
-    let gen = decide_in(ctx, name, &fresh, env, |room| Ok(room.gen().to_string()))?;
     let reply = ctx.reply();
     reply.map(4);
     reply.field("status").bulk(status.as_bytes());
     reply.field("seq").int(seq);
-    reply.field("gen").bulk(gen.as_bytes());
+    reply.field("gen").bulk(gen.text().as_bytes());
     reply.field("at").int(at);
     Ok(())
 }

@@ -36,7 +36,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     let room = &mut value.room;
     let stats = room.stats(&edges, &env);
     reply.map(stats.len() + 1);
-    reply.field("gen").bulk(room.gen().to_string().as_bytes());
+    reply.field("gen").bulk(room.gen().text().as_bytes());
     for (field, value) in stats {
         reply.field(field).int(value);
     }

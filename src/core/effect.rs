@@ -8,7 +8,7 @@ use std::fmt;
 use super::access::Grant;
 use super::cursor::Claim;
 use super::dedupe::{Accepted, MessageKey};
-use super::id::Id;
+use super::id::{hex, Id};
 use super::lease::{Reason, Signal};
 use super::policy::Setting;
 use super::token::TokenDigest;
@@ -20,9 +20,41 @@ pub struct Gen {
     pub random: u32,
 }
 
+impl Gen {
+    /// `<unix ms>-<8 hex digits>`.
+    pub fn text(self) -> GenText {
+        let mut digits = itoa::Buffer::new();
+        let ms = digits.format(self.ms).as_bytes();
+        let random = self.random.to_be_bytes().into_iter().flat_map(hex);
+        let mut text = GenText { bytes: [0; GenText::LONGEST], len: 0 };
+        let all = ms.iter().copied().chain([b'-']).chain(random);
+        for (place, byte) in text.bytes.iter_mut().zip(all) {
+            *place = byte;
+            text.len = text.len.saturating_add(1);
+        }
+        text
+    }
+}
+
+/// A gen as callers know it.
+#[derive(Clone, Copy)]
+pub struct GenText {
+    bytes: [u8; Self::LONGEST],
+    len: u8,
+}
+
+impl GenText {
+    /// Twenty digits, a dash and eight more.
+    const LONGEST: usize = 29;
+
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Gen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{:08x}", self.ms, self.random)
+        f.write_str(std::str::from_utf8(self.text().as_bytes()).unwrap_or_default())
     }
 }
 

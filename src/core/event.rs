@@ -1,5 +1,7 @@
 //! Entries of the event stream (docs/events.md): the truth about what happened to a room.
 
+use std::ffi::CStr;
+
 use super::access::Level;
 use super::effect::Gen;
 use super::id::Id;
@@ -88,23 +90,23 @@ impl Event {
     }
 
     /// The keyspace notification that hints at it; heartbeats have none.
-    pub fn notification(&self) -> Option<&'static str> {
+    pub fn notification(&self) -> Option<&'static CStr> {
         match self.body {
-            Body::Opened { .. } => Some("lease.opened"),
+            Body::Opened { .. } => Some(c"lease.opened"),
             Body::Removed { reason, .. } => Some(match reason {
-                Reason::Expired => "lease.expired",
-                Reason::Left => "lease.left",
-                Reason::Superseded => "lease.superseded",
-                Reason::Revoked => "lease.revoked",
-                Reason::Kicked => "lease.kicked",
+                Reason::Expired => c"lease.expired",
+                Reason::Left => c"lease.left",
+                Reason::Superseded => c"lease.superseded",
+                Reason::Revoked => c"lease.revoked",
+                Reason::Kicked => c"lease.kicked",
             }),
-            Body::State { .. } => Some("lease.state"),
-            Body::Updated { .. } => Some("lease.updated"),
+            Body::State { .. } => Some(c"lease.state"),
+            Body::Updated { .. } => Some(c"lease.updated"),
             Body::Renewed => None,
-            Body::Granted { .. } => Some("lease.granted"),
-            Body::GrantRevoked { .. } => Some("lease.grant-revoked"),
-            Body::Message { .. } => Some("lease.message"),
-            Body::Closed { .. } => Some("lease.closed"),
+            Body::Granted { .. } => Some(c"lease.granted"),
+            Body::GrantRevoked { .. } => Some(c"lease.grant-revoked"),
+            Body::Message { .. } => Some(c"lease.message"),
+            Body::Closed { .. } => Some(c"lease.closed"),
         }
     }
 
@@ -112,14 +114,14 @@ impl Event {
     pub fn fields(&self, room: &[u8], put: &mut impl FnMut(&'static str, &[u8])) {
         let number = |put: &mut dyn FnMut(&'static str, &[u8]), name, value: Option<u64>| {
             if let Some(value) = value {
-                put(name, value.to_string().as_bytes());
+                put(name, itoa::Buffer::new().format(value).as_bytes());
             }
         };
         put("v", b"1");
         put("type", self.kind().as_bytes());
         put("room", room);
         number(put, "n", Some(self.n));
-        put("gen", self.gen.to_string().as_bytes());
+        put("gen", self.gen.text().as_bytes());
         number(put, "log_seq", Some(self.log_seq));
         if let Some(s) = &self.subject {
             put("session", s.session.as_bytes());

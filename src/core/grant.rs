@@ -58,7 +58,7 @@ impl Room {
         plan.needs_stream = true;
         plan.signals = changed;
         if self.policy(env.settings).wants_grants() {
-            self.plan_cuts(&mut plan, Some(request.user), |_| grant.until, env);
+            self.plan_cuts(&mut plan, self.live_slots(Some(request.user), env.now.mono), |_| grant.until);
         }
         let stored = before.and_then(|r| r.version);
         let (user, version) = (Id::new(request.user), request.version.or(stored));
@@ -108,18 +108,32 @@ impl Room {
         Some(plan)
     }
 
+    /// The settings ask for grants from now on: cuts what is in `most` slots from `first` on, if the room follows them;
+    /// with the slot to go on from, if there is one.
+    pub fn decide_access_cuts(&self, first: u32, most: u32, env: &Env) -> (Option<Plan>, Option<u32>) {
+        if !self.policy(env.settings).wants_grants() {
+            return (None, None);
+        }
+        let after = first.saturating_add(most);
+        let mut plan = Plan::of(self, env);
+        let carried = plan.effects.len();
+        self.plan_access_cuts(&mut plan, first..after.min(self.leases.end()), env);
+        plan.signals = plan.effects.len() > carried;
+        (plan.signals.then_some(plan), (after < self.leases.end()).then_some(after))
+    }
+
     /// The room wants grants from now on: live leases end no later than theirs.
-    pub(super) fn plan_access_cuts(&self, plan: &mut Plan, env: &Env) {
+    pub(super) fn plan_access_cuts(&self, plan: &mut Plan, slots: impl IntoIterator<Item = u32>, env: &Env) {
         let until = |lease: &Lease| {
             let record = self.access.get(self.user_of(lease));
             record.and_then(|r| r.live_grant(env.now.mono)).and_then(|g| g.until)
         };
-        self.plan_cuts(plan, None, until, env);
+        self.plan_cuts(plan, slots, until);
     }
 
-    /// Lowers the deadlines of live leases to what `until` says, where it does.
-    fn plan_cuts(&self, plan: &mut Plan, user: Option<&[u8]>, until: impl Fn(&Lease) -> Option<u64>, env: &Env) {
-        for slot in self.live_slots(user, env.now.mono) {
+    /// Lowers the deadlines of live leases to what `until` says, which has not come yet, where it does.
+    fn plan_cuts(&self, plan: &mut Plan, slots: impl IntoIterator<Item = u32>, until: impl Fn(&Lease) -> Option<u64>) {
+        for slot in slots {
             let Some(lease) = self.leases.get(slot) else { continue };
             if let (Some(until), Some(deadline)) = (until(lease), lease.deadline()) {
                 if until < deadline {

@@ -114,13 +114,20 @@ const UUID_TEXT: usize = 36;
 
 /// The text of 16 bytes as UUID.
 pub fn uuid_text(uuid: [u8; 16]) -> [u8; UUID_TEXT] {
-    let digits = uuid.into_iter().flat_map(|b| [b >> 4, b & 15]);
     let mut text = [b'-'; UUID_TEXT];
-    let places = text.iter_mut().enumerate().filter(|(at, _)| !DASHES.contains(at));
-    for ((_, place), digit) in places.zip(digits) {
-        *place = HEX.get(usize::from(digit)).copied().unwrap_or_default();
+    for (byte, places) in uuid.into_iter().zip(DIGITS.chunks_exact(2)) {
+        for (digit, at) in hex(byte).into_iter().zip(places) {
+            if let Some(place) = text.get_mut(*at) {
+                *place = digit;
+            }
+        }
     }
     text
+}
+
+/// The two digits of a byte.
+pub fn hex(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 15].map(|digit| HEX.get(usize::from(digit)).copied().unwrap_or_default())
 }
 
 /// A version 4 UUID from random bytes.

@@ -6,7 +6,8 @@
 //! 3. The last gens are kept with the newest message each of them ever had: a reader of one of them knows whether it
 //!    saw what this history has.
 //! 4. A message's age is measured on the monotonic clock, though its entry tells the wall clock: `readings` say which
-//!    moment stood for which `at`, one reading for all messages between two steps of the wall clock.
+//!    moment stood for which `at`, one reading for all messages between two steps of the wall clock. While `at` stands
+//!    still, since the wall clock was set back, a second's messages share one: they are kept up to that much longer.
 
 use super::dedupe::{Dedupe, Known};
 use super::effect::{Gen, MetLog, Recalled, Sent, Trimmed};
@@ -15,6 +16,9 @@ use super::time::Now;
 
 /// Earlier gens that a room keeps.
 pub const GENS: usize = 64;
+
+/// How long one reading serves while `at` stands still.
+const STANDING_MS: u64 = 1000;
 
 /// From this message on, `at` and the monotonic clock ran in step so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +36,8 @@ impl Reading {
 
 /// The monotonic moment at which message `seq` was accepted, as far as is known.
 pub(super) fn accepted_at(readings: &[Reading], seq: u64, at: u64, now: Now) -> u64 {
-    let reading = readings.iter().rev().find(|reading| reading.seq <= seq);
+    let after = readings.partition_point(|reading| reading.seq <= seq);
+    let reading = after.checked_sub(1).and_then(|place| readings.get(place));
     reading.map_or_else(|| now.to_mono(at), |reading| reading.to_mono(at))
 }
 
@@ -71,10 +76,13 @@ impl Log {
             self.oldest_at = accepted.at;
         }
         self.seq = accepted.seq;
-        self.last_at = self.last_at.max(accepted.at);
-        if self.readings.last().is_none_or(|reading| reading.to_mono(accepted.at) != sent.mono) {
-            self.readings.push(Reading { seq: accepted.seq, at: accepted.at, mono: sent.mono });
+        let slack_ms = if accepted.at == self.last_at { STANDING_MS } else { 0 };
+        let told = self.readings.last().map(|reading| reading.to_mono(accepted.at));
+        if !told.is_some_and(|told| (sent.mono..=sent.mono.saturating_add(slack_ms)).contains(&told)) {
+            let mono = sent.mono.saturating_add(if told.is_some() { slack_ms } else { 0 });
+            self.readings.push(Reading { seq: accepted.seq, at: accepted.at, mono });
         }
+        self.last_at = self.last_at.max(accepted.at);
         self.dedupe.put(&Known { accepted, attached: true });
     }
 

@@ -32,10 +32,10 @@ impl Message {
         if let Some(sender) = &self.sender {
             put("device", sender.device.as_bytes());
             put("session", sender.session.as_bytes());
-            put("epoch", sender.epoch.to_string().as_bytes());
+            put("epoch", itoa::Buffer::new().format(sender.epoch).as_bytes());
         }
-        put("at", self.at.to_string().as_bytes());
-        put("gen", self.gen.to_string().as_bytes());
+        put("at", itoa::Buffer::new().format(self.at).as_bytes());
+        put("gen", self.gen.text().as_bytes());
         put("payload", &self.payload);
     }
 }

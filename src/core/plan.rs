@@ -137,7 +137,7 @@ impl Room {
         plan.signals = true;
         plan.effects.push(Effect::PolicySet(PolicySet { values, at: env.now.mono }));
         if after.wants_grants() && !before.wants_grants() {
-            self.plan_access_cuts(&mut plan, env);
+            self.plan_access_cuts(&mut plan, 0..self.leases.end(), env);
         }
         plan
     }

@@ -67,7 +67,7 @@ impl Room {
         if position.gen == b"*" {
             return true;
         }
-        let is = |gen: &Gen| gen.to_string().as_bytes() == position.gen;
+        let is = |gen: &Gen| gen.text().as_bytes() == position.gen;
         if is(&self.gen()) {
             return true;
         }

@@ -9,7 +9,7 @@
 
 use super::access::Level;
 use super::dedupe::{message_key, payload_digest, Accepted};
-use super::effect::{Effect, Sent};
+use super::effect::{Effect, Gen, Sent};
 use super::event::{Body, Subject};
 use super::id::Id;
 use super::lease::Lease;
@@ -36,14 +36,16 @@ pub struct Post<'a> {
 }
 
 pub enum Sending {
-    /// Accepted before, as this seq at this unix time.
+    /// Accepted before, as this seq at this unix time; the gen is the one of now.
     Duplicate {
         seq: u64,
         at: u64,
+        gen: Gen,
     },
     Accepted {
         seq: u64,
         at: u64,
+        gen: Gen,
         plan: Plan,
     },
     /// Whether it is a retry depends on whether the log still holds message `seq`: decide again, knowing what is gone.
@@ -97,7 +99,7 @@ impl Room {
             if open || retained {
                 let same = known.accepted.payload == payload;
                 let Accepted { seq, at, .. } = known.accepted;
-                return if same { Ok(Sending::Duplicate { seq, at }) } else { Err(CONFLICT) };
+                return if same { Ok(Sending::Duplicate { seq, at, gen: self.gen() }) } else { Err(CONFLICT) };
             }
         }
         let seq = self.log_seq().checked_add(1).filter(|seq| *seq <= MAX).ok_or(Refusal::Limit(Limit::Exhausted))?;
@@ -123,7 +125,7 @@ impl Room {
             let user = subject.is_none().then(|| Id::new(post.user));
             plan.event(self, env, subject, Body::Message { user, seq });
         }
-        Ok(Sending::Accepted { seq, at, plan })
+        Ok(Sending::Accepted { seq, at, gen: self.gen(), plan })
     }
 }
 

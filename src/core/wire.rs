@@ -10,6 +10,9 @@ use super::time::{Now, MAX};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt(pub &'static str);
 
+/// Room for the effects of one step of one lease or message: growing on the way costs more than the rest.
+const USUAL_BYTES: usize = 128;
+
 pub struct Writer {
     out: Vec<u8>,
     now: Now,
@@ -17,7 +20,7 @@ pub struct Writer {
 
 impl Writer {
     pub fn new(now: Now) -> Self {
-        Self { out: Vec::new(), now }
+        Self { out: Vec::with_capacity(USUAL_BYTES), now }
     }
 
     pub fn into_bytes(self) -> Vec<u8> {

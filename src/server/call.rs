@@ -1,68 +1,89 @@
 //! Commands the module runs on the server, and commands it sends to replicas and the AOF.
 
 use std::ffi::CStr;
+use std::marker::PhantomData;
 
 use redis_module::raw::{self, RedisModuleCallReply, RedisModuleString};
 
 use super::api::{api, Ctx};
 use super::strings::{literal, OwnedStr, Str};
 
+/// Twenty digits, a dash and one more.
+const LONGEST_ID: usize = 22;
+
 /// The arguments of a command after its name.
 #[derive(Default)]
-pub struct Words(Vec<OwnedStr>);
+pub struct Words<'a> {
+    all: Vec<*mut RedisModuleString>,
+    /// Those that were made for it; literals and lent arguments outlive it.
+    made: Vec<OwnedStr>,
+    lender: PhantomData<Str<'a>>,
+}
 
-impl Words {
+impl<'a> Words<'a> {
     pub fn with_capacity(capacity: usize) -> Self {
-        Self(Vec::with_capacity(capacity))
+        Self { all: Vec::with_capacity(capacity), made: Vec::with_capacity(capacity / 2), lender: PhantomData }
     }
 
     pub fn bytes(&mut self, word: &[u8]) -> &mut Self {
-        self.push(OwnedStr::new(word))
+        self.made(OwnedStr::new(word))
     }
 
     pub fn number(&mut self, number: u64) -> &mut Self {
-        self.push(OwnedStr::number(number))
+        self.made(OwnedStr::number(number))
+    }
+
+    /// The id of entry `n` of a stream that a room numbers: `n-0`.
+    pub fn entry_id(&mut self, n: u64) -> &mut Self {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(n).as_bytes();
+        let mut id = [0; LONGEST_ID];
+        id[..digits.len()].copy_from_slice(digits);
+        id[digits.len()..digits.len() + 2].copy_from_slice(b"-0");
+        self.bytes(&id[..digits.len() + 2])
     }
 
     /// A word of the program's own, such as an option or a field name; its string is made once and shared.
     pub fn literal(&mut self, word: &'static str) -> &mut Self {
-        self.push(literal(word))
+        self.lent(literal(word))
     }
 
     /// An argument the server lent, without copying it.
-    pub fn lent(&mut self, word: Str<'_>) -> &mut Self {
-        self.push(OwnedStr::retain(word))
-    }
-
-    fn push(&mut self, word: OwnedStr) -> &mut Self {
-        self.0.push(word);
+    pub fn lent(&mut self, word: Str<'a>) -> &mut Self {
+        self.all.push(word.as_ptr());
         self
     }
 
-    /// As the server takes a vector; an [`OwnedStr`] is nothing but the pointer.
+    fn made(&mut self, word: OwnedStr) -> &mut Self {
+        self.all.push(word.lend().as_ptr());
+        self.made.push(word);
+        self
+    }
+
+    /// As the server takes a vector.
     fn vector(&self) -> (*const *mut RedisModuleString, usize) {
-        (self.0.as_ptr().cast(), self.0.len())
+        (self.all.as_ptr(), self.all.len())
     }
 }
 
 /// Runs a command whose effect the caller replicates, if there is one.
-pub fn call(ctx: Ctx, command: &CStr, words: &Words) -> Answer {
+pub fn call(ctx: Ctx, command: &CStr, words: &Words<'_>) -> Answer {
     run(ctx, command, c"v", words)
 }
 
 /// Runs a command and sends it to replicas and the AOF as well.
-pub fn call_replicated(ctx: Ctx, command: &CStr, words: &Words) -> Answer {
+pub fn call_replicated(ctx: Ctx, command: &CStr, words: &Words<'_>) -> Answer {
     run(ctx, command, c"!v", words)
 }
 
-fn run(ctx: Ctx, command: &CStr, format: &CStr, words: &Words) -> Answer {
+fn run(ctx: Ctx, command: &CStr, format: &CStr, words: &Words<'_>) -> Answer {
     let (argv, argc) = words.vector();
     // SAFETY: the format announces one vector of live strings; the server takes references of its own.
     Answer(unsafe { api!(RedisModule_Call)(ctx.as_ptr(), command.as_ptr(), format.as_ptr(), argv, argc) })
 }
 
 /// Sends a command to replicas and the AOF. Never together with [`Ctx::replicate_verbatim`].
-pub fn replicate(ctx: Ctx, command: &CStr, words: &Words) {
+pub fn replicate(ctx: Ctx, command: &CStr, words: &Words<'_>) {
     let (argv, argc) = words.vector();
     // SAFETY: as in `run`.
     unsafe {

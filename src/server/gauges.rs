@@ -104,7 +104,7 @@ fn lapsed_of(ctx: Ctx, db: i32, name: &[u8], env: &Env) -> Gauges {
     let mut key = Key::write(ctx, owned.lend());
     let Ok(Some(value)) = rooms::find(ctx, &mut key, owned.lend(), env) else { return Gauges::default() };
     let lapsed = value.room.lapsed(env.now.mono);
-    let bound = value.room.next_due(env);
+    let bound = value.next_due(env);
     if bound > env.now.mono {
         value.indexed = bound;
         deadlines::settle(db, name, Some(bound));

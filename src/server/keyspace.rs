@@ -24,7 +24,10 @@ use crate::core::plan::Plan;
 use crate::core::room::Env;
 
 /// Notifications that may bring a room or take one away.
-const CLASSES: c_int = (raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_LOADED) as c_int;
+const CLASSES: c_int = (raw::REDISMODULE_NOTIFY_GENERIC
+    | raw::REDISMODULE_NOTIFY_EXPIRED
+    | raw::REDISMODULE_NOTIFY_EVICTED
+    | raw::REDISMODULE_NOTIFY_LOADED) as c_int;
 
 /// A room that went, until it is told.
 struct Closure {
@@ -229,7 +232,7 @@ fn notified(ctx: Ctx, _class: c_int, event: &CStr, key: Str<'_>) {
             CALLED_IN.take().map(|db| ctx.select_db(db));
         }
         b"restore" => restored(ctx, key),
-        b"del" => {
+        b"del" | b"expired" | b"evicted" => {
             LAST_UNLINKED.take();
             log_went(ctx, key.bytes());
         }
@@ -294,7 +297,7 @@ fn place(ctx: Ctx, name: Str<'_>) -> bool {
             gauges::changed(ctx.db(), None, value.room.gauges());
             value.counted = true;
         }
-        value.indexed = value.room.next_due(&rooms::env());
+        value.indexed = value.next_due(&rooms::env());
         value.indexed
     };
     deadlines::expect(ctx, name, Some(bound));

@@ -138,17 +138,25 @@ impl Remembered {
     }
 }
 
-/// Messages from `first` to `last`, `most` at most, and the one to go on with.
-pub fn remembered(ctx: Ctx, room: &[u8], first: u64, last: u64, most: usize) -> (Vec<Remembered>, Option<u64>) {
-    let mut found = Vec::new();
+/// How much of a log is read in one go: so many messages, and not many more bytes.
+#[derive(Clone, Copy)]
+pub struct Portion {
+    pub messages: usize,
+    pub bytes: usize,
+}
+
+/// A portion of the messages from `first` to `last`, and the one to go on with.
+pub fn remembered(ctx: Ctx, room: &[u8], first: u64, last: u64, portion: Portion) -> (Vec<Remembered>, Option<u64>) {
+    let (mut found, mut bytes) = (Vec::new(), 0);
     let Ok(mut log) = Log::open(ctx, room) else { return (found, None) };
     let mut messages = log.messages(first, last);
     while let Some(entry) = messages.next() {
-        if found.len() == most {
+        if found.len() == portion.messages || bytes >= portion.bytes {
             return (found, Some(entry.ms));
         }
         let mut message = Remembered { seq: entry.ms, ..Remembered::default() };
         while let Some((field, value)) = messages.field() {
+            bytes += value.lend().bytes().len();
             match field.lend().bytes() {
                 b"user" => message.user = Some(value),
                 b"id" => message.id = Some(value),
@@ -185,7 +193,7 @@ pub fn append(ctx: Ctx, room: &[u8], message: &Message, retained: u64) -> Result
     if retained > 0 {
         words.literal("MAXLEN").literal("~").number(retained);
     }
-    words.bytes(format!("{}-0", message.seq).as_bytes());
+    words.entry_id(message.seq);
     message.fields(&mut |name, value| {
         words.literal(name).bytes(value);
     });

@@ -19,8 +19,8 @@ use crate::core::room::{Env, Room};
 
 /// Steps one room gets before others have their turn (rule 3).
 const STEPS_AT_ONCE: usize = 32;
-/// Tombstones that count as one step: forgetting writes no event.
-const FORGET_PER_STEP: usize = 64;
+/// Records that count as one step where no event is written.
+const QUIET_PER_STEP: usize = 64;
 
 /// Until a room is looked at again whose due work could not be done.
 pub const RETRY_MS: u64 = 100;
@@ -48,7 +48,7 @@ pub fn tick(ctx: Ctx) {
     let mut worked = false;
     while let Some((db, name)) = deadlines::due(env.now.mono) {
         worked = true;
-        visit(ctx, db, &name, &env);
+        visit(ctx, db, &name, &env, || start.elapsed() >= slice);
         if start.elapsed() >= slice {
             metrics::slice(start.elapsed());
             return deadlines::arm_soon();
@@ -68,7 +68,7 @@ pub fn run_to_end(ctx: Ctx) {
     let env = rooms::env();
     let db = ctx.db();
     while let Some((of, name)) = deadlines::due(env.now.mono) {
-        visit(ctx, of, &name, &env);
+        visit(ctx, of, &name, &env, || false);
     }
     ctx.select_db(db);
 }
@@ -82,8 +82,8 @@ pub fn reap(ctx: Ctx, name: Str<'_>, most: u64, env: &Env) -> Result<u64, Refusa
     Ok(removed)
 }
 
-/// One room's turn; what is left of it waits behind all that is due by now.
-fn visit(ctx: Ctx, db: i32, name: &[u8], env: &Env) {
+/// One room's turn, until `time_is_up`; what is left of it waits behind all that is due by now.
+fn visit(ctx: Ctx, db: i32, name: &[u8], env: &Env, time_is_up: impl Fn() -> bool) {
     let owned = OwnedStr::new(name);
     let key_name = owned.lend();
     if !ctx.select_db(db) {
@@ -96,6 +96,9 @@ fn visit(ctx: Ctx, db: i32, name: &[u8], env: &Env) {
             wait_ms = RETRY_MS;
             break;
         }
+        if time_is_up() {
+            break;
+        }
     }
     let bound = next_bound(ctx, key_name, env);
     let now = env.now.mono;
@@ -106,7 +109,7 @@ fn visit(ctx: Ctx, db: i32, name: &[u8], env: &Env) {
 fn next_bound(ctx: Ctx, name: Str<'_>, env: &Env) -> Option<u64> {
     let mut key = Key::write(ctx, name);
     let value = rooms::find(ctx, &mut key, name, env).ok().flatten()?;
-    let bound = value.room.next_due(env);
+    let bound = value.next_due(env);
     value.indexed = bound;
     Some(bound)
 }
@@ -116,17 +119,20 @@ fn step(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
     if expire_one(ctx, name, env)? {
         return Ok(true);
     }
-    let plan = with_room(ctx, name, env, |room| room.decide_forgetting(FORGET_PER_STEP, env))?.flatten();
+    if cut_some(ctx, name, env)? {
+        return Ok(true);
+    }
+    let plan = with_room(ctx, name, env, |room| room.decide_forgetting(QUIET_PER_STEP, env))?.flatten();
     if let Some(plan) = plan {
         unit::commit(ctx, name, plan, None, env)?;
         return Ok(true);
     }
-    let plan = with_room(ctx, name, env, |room| room.decide_grant_ends(FORGET_PER_STEP, env))?.flatten();
+    let plan = with_room(ctx, name, env, |room| room.decide_grant_ends(QUIET_PER_STEP, env))?.flatten();
     if let Some(plan) = plan {
         unit::commit(ctx, name, plan, None, env)?;
         return Ok(true);
     }
-    let plan = with_room(ctx, name, env, |room| room.decide_cursor_ends(FORGET_PER_STEP, env))?.flatten();
+    let plan = with_room(ctx, name, env, |room| room.decide_cursor_ends(QUIET_PER_STEP, env))?.flatten();
     if let Some(plan) = plan {
         unit::commit(ctx, name, plan, None, env)?;
         return Ok(true);
@@ -145,6 +151,22 @@ fn expire_one(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
     match with_room(ctx, name, env, |room| room.decide_expiry(env))?.flatten() {
         Some(plan) => unit::commit(ctx, name, plan, None, env).map(|()| true),
         None => Ok(false),
+    }
+}
+
+/// Leases that stand beyond their grants since CONFIG SET asks for these; false if none is left to look at.
+fn cut_some(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
+    let plan = {
+        let mut key = Key::write(ctx, name);
+        let Some(value) = rooms::find(ctx, &mut key, name, env)? else { return Ok(false) };
+        let Some(first) = value.uncut() else { return Ok(false) };
+        let (plan, next) = value.room.decide_access_cuts(first, QUIET_PER_STEP as u32, env);
+        value.cut_up_to(next);
+        plan
+    };
+    match plan {
+        Some(plan) => unit::commit(ctx, name, plan, None, env).map(|()| true),
+        None => Ok(true),
     }
 }
 

@@ -2,7 +2,7 @@
 //! that the room has met. In slices, as all of the reaper's work.
 
 use super::api::Ctx;
-use super::message_log::{self, Remembered};
+use super::message_log::{self, Portion, Remembered};
 use super::reaper::with_room;
 use super::streams;
 use super::strings::Str;
@@ -15,12 +15,14 @@ use crate::core::room::{Env, Room};
 const PER_STEP: usize = 64;
 /// Messages that TRIM looks at in one go.
 const PER_LOOK: usize = 4096;
-/// Messages of a log it has met that a room learns of at once, before its first answer.
-const AT_ONCE: usize = 512;
+/// What a room learns in one step of a log it has met. A payload is read whole, to be digested.
+const LEARNED_PER_STEP: Portion = Portion { messages: PER_STEP, bytes: 64 << 10 };
+/// The same at once, before its first answer.
+const LEARNED_AT_ONCE: Portion = Portion { messages: 512, bytes: 256 << 10 };
 
 /// Does one thing that is due; false if there is none.
 pub fn step(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
-    if recall(ctx, name, PER_STEP, env)? {
+    if recall(ctx, name, LEARNED_PER_STEP, env)? {
         return Ok(true);
     }
     let Some((newest, is_old, is_record)) = with_room(ctx, name, env, |room| {
@@ -47,12 +49,12 @@ pub fn step(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
     Ok(parked.is_some_and(|parked| parked > 0))
 }
 
-/// Makes records of the next `most` messages of a log the room has met; false if there are none to be made.
-fn recall(ctx: Ctx, name: Str<'_>, most: usize, env: &Env) -> Result<bool, Refusal> {
+/// Makes records of the next messages of a log the room has met; false if there are none to be made.
+fn recall(ctx: Ctx, name: Str<'_>, portion: Portion, env: &Env) -> Result<bool, Refusal> {
     let Some((Some(first), last)) = with_room(ctx, name, env, |room| (room.rebuilding(), room.log_seq()))? else {
         return Ok(false);
     };
-    let (found, next) = message_log::remembered(ctx, name.bytes(), first, last, most);
+    let (found, next) = message_log::remembered(ctx, name.bytes(), first, last, portion);
     let plan = with_room(ctx, name, env, |room| room.decide_recall(found.iter().map(Remembered::lend), next, env))?;
     if let Some(plan) = plan {
         unit::commit(ctx, name, plan, None, env)?;
@@ -62,13 +64,13 @@ fn recall(ctx: Ctx, name: Str<'_>, most: usize, env: &Env) -> Result<bool, Refus
 
 /// A message waits for a room that still learns of a log: much of it is learned at once, all of a small one.
 pub fn recall_at_once(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<(), Refusal> {
-    recall(ctx, name, AT_ONCE, env).map(|_| ())
+    recall(ctx, name, LEARNED_AT_ONCE, env).map(|_| ())
 }
 
 /// The same for a room that is not in the keyspace yet: what it would learn, and itself with that.
 pub fn recall_fresh(ctx: Ctx, name: Str<'_>, room: &Room, env: &Env) -> (Plan, Room) {
     let (found, next) = match room.rebuilding() {
-        Some(first) => message_log::remembered(ctx, name.bytes(), first, room.log_seq(), AT_ONCE),
+        Some(first) => message_log::remembered(ctx, name.bytes(), first, room.log_seq(), LEARNED_AT_ONCE),
         None => (Vec::new(), None),
     };
     let plan = room.decide_recall(found.iter().map(Remembered::lend), next, env);
@@ -98,8 +100,13 @@ fn notice(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
     }
 }
 
-/// TRIM: what the policy does not keep goes from both streams, exactly; how many entries went.
+/// TRIM: what the policy does not keep goes from both streams, exactly; how many entries went. Not before the room has
+/// learned what a log it has met holds: it would take what goes for new when it comes again.
 pub fn trim(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<u64, Refusal> {
+    recall(ctx, name, LEARNED_AT_ONCE, env)?;
+    if with_room(ctx, name, env, |room| room.rebuilding())?.flatten().is_some() {
+        return Err(Refusal::TryAgain);
+    }
     let Some((newest, retained, events)) = with_room(ctx, name, env, |room| {
         (room.log_seq(), room.policy(env.settings).retain_count(), room.events_maxlen(env.settings))
     })?

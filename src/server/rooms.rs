@@ -51,18 +51,49 @@ pub struct RoomValue {
     pub counted: bool,
     /// An epoch that the room it was restored over may have given, known to this node only.
     pub outranked: u64,
+    cuts: Cuts,
+}
+
+/// How far the room's leases have been brought to end with their grants since `default-access` changed.
+#[derive(Clone, Copy)]
+struct Cuts {
+    serial: u32,
+    /// The slot to go on from, if there is one.
+    next: Option<u32>,
 }
 
 impl RoomValue {
     /// A copy, not yet under any name.
     pub fn copied(&self) -> Self {
-        Self { era: self.era, outranked: self.outranked, ..Self::new(self.room.clone(), self.arrival) }
+        Self { era: self.era, outranked: self.outranked, cuts: self.cuts, ..Self::new(self.room.clone(), self.arrival) }
     }
 
     /// One that belongs to the era of now.
     pub fn new(room: Room, arrival: Arrival) -> Self {
         keyspace::listen();
-        Self { room, arrival, era: ERA.get().serial, indexed: u64::MAX, counted: false, outranked: 0 }
+        let cuts = Cuts { serial: settings::access_serial(), next: None };
+        Self { room, arrival, era: ERA.get().serial, indexed: u64::MAX, counted: false, outranked: 0, cuts }
+    }
+
+    /// The slot from which on leases may stand beyond their grants, if there is one.
+    pub fn uncut(&self) -> Option<u32> {
+        if self.cuts.serial == settings::access_serial() {
+            self.cuts.next
+        } else {
+            Some(0)
+        }
+    }
+
+    pub fn cut_up_to(&mut self, next: Option<u32>) {
+        self.cuts = Cuts { serial: settings::access_serial(), next };
+    }
+
+    /// No later than the next moment, monotonic, at which the reaper has something to do here.
+    pub fn next_due(&self, env: &Env) -> u64 {
+        if self.uncut().is_some() {
+            return 0;
+        }
+        self.room.next_due(env)
     }
 }
 

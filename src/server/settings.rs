@@ -7,7 +7,7 @@
 //! CONFIG SET first sets each value, then applies them together, and puts the old ones back if either refuses. So
 //! there are two copies: the pending one the server sees, and the applied one everyone else does.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_char, c_int, c_longlong, c_void, CString};
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 
 use super::api::{api, Ctx, ERR, OK};
 use super::strings::OwnedStr;
-use super::{clock, deadlines};
+use super::{clock, deadlines, role};
 use crate::core::policy::{Domain, Setting, Settings};
 
 /// Settings that only the main thread touches.
@@ -42,6 +42,15 @@ impl MainThread {
 /// The settings in force. Main thread only, and not to be kept across callbacks.
 pub fn settings() -> &'static Settings {
     APPLIED.get()
+}
+
+thread_local! {
+    static ACCESS_SERIAL: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Another one after each change of `default-access`: the reaper brings every room up to it.
+pub fn access_serial() -> u32 {
+    ACCESS_SERIAL.get()
 }
 
 /// Registers every setting, with the values of `arguments` as defaults, and takes over the configuration file's.
@@ -119,7 +128,12 @@ fn register_one(ctx: Ctx, setting: Setting, default: i64) -> bool {
 
 /// Puts what is pending in force, or says why not.
 fn take_over() -> Result<(), &'static str> {
-    PENDING.get().check(APPLIED.get())?;
+    let (pending, applied) = (PENDING.get(), APPLIED.get());
+    pending.check(applied)?;
+    // A replica's leases are cut by its primary, and by the history that a promotion begins.
+    if pending.get(Setting::DefaultAccess) != applied.get(Setting::DefaultAccess) && role::may_decide(Ctx::detached()) {
+        ACCESS_SERIAL.set(ACCESS_SERIAL.get().wrapping_add(1));
+    }
     APPLIED.change(|applied| applied.clone_from(PENDING.get()));
     // A shorter window of empty rooms, say, must not wait for what the longer one had announced.
     deadlines::look_at_all(clock::now().mono);

@@ -4,8 +4,6 @@
 //! With `events-scope` `tag` or `node` presence events go to a stream that several rooms share, under ids of the
 //! server's time.
 
-use std::borrow::Cow;
-
 use super::api::Ctx;
 use super::call::{call, call_replicated, Answer, Shape, Words};
 use super::strings::Str;
@@ -84,8 +82,11 @@ pub fn add(ctx: Ctx, room: &[u8], event: &Event, own_maxlen: u64, settings: &Set
     if maxlen > 0 {
         words.literal("MAXLEN").literal("~").number(maxlen);
     }
-    let id: Cow<str> = if own { format!("{}-0", event.n).into() } else { "*".into() };
-    words.bytes(id.as_bytes());
+    if own {
+        words.entry_id(event.n);
+    } else {
+        words.literal("*");
+    }
     event.fields(room, &mut |name, value| {
         words.literal(name).bytes(value);
     });

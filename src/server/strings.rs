@@ -38,7 +38,6 @@ impl<'a> Str<'a> {
 }
 
 /// A reference to a string of the server's.
-#[repr(transparent)]
 pub struct OwnedStr(*mut RedisModuleString);
 
 impl OwnedStr {
@@ -52,13 +51,6 @@ impl OwnedStr {
         let number = i64::try_from(number).unwrap_or(i64::MAX);
         // SAFETY: as in `new`.
         Self(unsafe { api!(RedisModule_CreateStringFromLongLong)(std::ptr::null_mut(), number) })
-    }
-
-    /// One more reference to a lent string.
-    pub fn retain(lent: Str<'_>) -> Self {
-        // SAFETY: `lent` is live; the reference is given back on drop.
-        unsafe { api!(RedisModule_RetainString)(std::ptr::null_mut(), lent.ptr) };
-        Self(lent.ptr)
     }
 
     /// # Safety
@@ -94,11 +86,11 @@ thread_local! {
 
 /// A literal as a string, made once: event field names are written some 20,000 times a second when a large room
 /// expires.
-pub fn literal(text: &'static str) -> OwnedStr {
+pub fn literal(text: &'static str) -> Str<'static> {
     LITERALS.with_borrow_mut(|literals| {
         // A literal that stands at two addresses is kept twice; the program's text bounds both.
         let string = literals.entry((text.as_ptr(), text.len())).or_insert_with(|| OwnedStr::new(text.as_bytes()));
-        OwnedStr::retain(string.lend())
+        Str { ptr: string.lend().ptr, lender: PhantomData }
     })
 }
 

@@ -4,8 +4,6 @@
 //! 2. No borrow of a room outlives a call into the server: callbacks of other modules may come back into ours.
 //! 3. Notifications come last, when state and streams are complete.
 
-use std::ffi::CString;
-
 use super::api::Ctx;
 use super::call::{self, Words};
 use super::keys::{Key, Kind};
@@ -100,7 +98,7 @@ pub fn changing(ctx: Ctx, name: Str<'_>, value: &mut RoomValue, env: &Env, chang
 
 /// What the index must learn of a room that has changed.
 pub fn new_bound(value: &mut RoomValue, env: &Env) -> Option<u64> {
-    let due = value.room.next_due(env);
+    let due = value.next_due(env);
     if due >= value.indexed {
         return None;
     }
@@ -110,10 +108,8 @@ pub fn new_bound(value: &mut RoomValue, env: &Env) -> Option<u64> {
 
 fn notify(ctx: Ctx, name: Str<'_>, plan: &Plan) {
     let is_announced = plan.events.iter().any(|event| matches!(event.body, Body::Message { .. }));
-    let message = plan.message.as_ref().filter(|_| !is_announced).map(|_| "lease.message");
+    let message = plan.message.as_ref().filter(|_| !is_announced).map(|_| c"lease.message");
     for hint in message.into_iter().chain(plan.events.iter().filter_map(Event::notification)) {
-        if let Ok(hint) = CString::new(hint) {
-            ctx.notify(&hint, name);
-        }
+        ctx.notify(hint, name);
     }
 }
