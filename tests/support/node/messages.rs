@@ -71,8 +71,8 @@ impl Node {
 
     fn accept(&mut self, sending: Sending, mut fresh: Option<Room>) -> Result<Reply, Refusal> {
         let (status, seq, at) = match sending {
-            Sending::Duplicate { seq, at } => ("duplicate", seq, at),
-            Sending::Accepted { seq, at, plan } => {
+            Sending::Duplicate { seq, at, .. } => ("duplicate", seq, at),
+            Sending::Accepted { seq, at, plan, .. } => {
                 self.commit(plan, fresh.take())?;
                 ("accepted", seq, at)
             }
