@@ -7,13 +7,14 @@ mod support;
 
 use proptest::prelude::*;
 use redis_lease::core::codec;
+use redis_lease::core::cursor::Claim;
 use redis_lease::core::policy::Setting;
 use redis_lease::core::time::Now;
 
 use support::cases;
-use support::command::{field, Command, Grant, Open, Renew};
+use support::command::{field, Command, Grant, Open, Post, Renew, Send, Session};
 use support::exercise::{assert_valid, exercise};
-use support::node::{load, Node, Sent};
+use support::node::{load, Beginning, Node, Sent};
 
 const NOW: Now = Now { mono: 1 << 40, unix: 1_894_006_800_000 };
 /// The first bytes of every batch of effects and of every part of a snapshot.
@@ -22,7 +23,7 @@ const SNAPSHOT: u8 = 101;
 
 // -------------------------------------------------------------------- material
 
-/// A node with a history: leases of every kind, tombstones, a policy, grants and marks.
+/// A node with a history: leases of every kind, tombstones, a policy, grants and marks, messages, claims and holds.
 fn lived(ops: &[(u8, u8)]) -> Node {
     let mut node = Node::new(1, NOW);
     let sessions = ["a", "b", "0f8fad5b-d9cb-469f-a165-70867728950e", "a session id of more than fifteen bytes"];
@@ -36,7 +37,7 @@ fn lived(ops: &[(u8, u8)]) -> Node {
         let renew = Renew { session: session.clone(), epoch, seq: seq + 1, ..Renew::default() };
         let user = format!("u{}", of % 3);
         let device = (of % 5 == 0).then(|| "phone".to_owned());
-        let command = match op % 11 {
+        let command = match op % 19 {
             0..=2 => Command::Open(Open {
                 user,
                 device,
@@ -67,6 +68,31 @@ fn lived(ops: &[(u8, u8)]) -> Node {
                 version: (of % 5 == 0).then_some(u64::from(*of)),
             }),
             9 => Command::Revoke { user, device, version: (of % 4 == 0).then_some(u64::from(*of)) },
+            10 | 11 => Command::Post(Post { user, id: format!("m{}", of % 8), payload: "a message".to_owned() }),
+            12 => {
+                let by = Session { session, epoch, token: None };
+                Command::Send(Send { by, id: format!("m{}", of % 8), payload: "a message".to_owned() })
+            }
+            13 => {
+                let (setting, value) = [
+                    (Setting::RetainCount, 1),
+                    (Setting::RetainMs, 500),
+                    (Setting::DedupMs, 700),
+                    (Setting::DedupMs, 600_000),
+                ][usize::from(of % 4)];
+                Command::SetPolicy(vec![(setting, Some(value))])
+            }
+            14 => {
+                let claim = Claim::ALL[usize::from(of % 2)];
+                Command::Mark { user, device: "default".to_owned(), claim, seq: u64::from(of % 6) }
+            }
+            15 => Command::Hold(format!("hold {}", of % 3)),
+            16 => Command::Unhold(["hold 0", "hold 1", "orphan"][usize::from(of % 3)].to_owned()),
+            17 => {
+                // Its records are rebuilt by what comes next.
+                node.begin([Beginning::Restored, Beginning::Moved { elsewhere: true }][usize::from(of % 2)]);
+                continue;
+            }
             _ => {
                 node.now =
                     Now { mono: node.now.mono + u64::from(*of) * 100, unix: node.now.unix + u64::from(*of) * 100 };

@@ -10,12 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use redis_lease::core::codec;
 use redis_lease::core::effect::Effect;
-use redis_lease::core::room::Env;
+use redis_lease::core::policy::Setting;
+use redis_lease::core::room::{Env, Room};
 use redis_lease::core::time::Now;
 
 use support::cases;
-use support::command::{event_fields, head, Command, Fields, Grant, Open, Renew, Reply};
-use support::history::{history, Beat, Step, DEVICES, SESSIONS, USERS};
+use support::command::{
+    event_fields, head, message_fields, Command, Fields, Grant, Open, Post, Renew, Reply, Send, Session,
+};
+use support::history::{history, Beat, Presented, Step, Told, DEVICES, SESSIONS, USERS};
 use support::naive::Naive;
 use support::node::{load, Beginning, Node, Sent};
 
@@ -29,6 +32,8 @@ struct Pair {
     naive: Naive,
     /// Every session id that was ever used.
     sessions: Vec<String>,
+    /// Every history the room has had.
+    gens: Vec<String>,
     /// What the replica got.
     received: Vec<Sent>,
 }
@@ -41,6 +46,7 @@ impl Pair {
             replica: Node::new(8, apart),
             naive: Naive::new(START.mono, START.unix, 7),
             sessions: SESSIONS.map(str::to_owned).into(),
+            gens: Vec::new(),
             received: Vec::new(),
         }
     }
@@ -57,6 +63,18 @@ impl Pair {
             Step::Stream { writable } => {
                 self.core.writable = *writable;
                 self.naive.writable = *writable;
+            }
+            Step::Log { writable } => {
+                self.core.log_writable = *writable;
+                self.naive.log_writable = *writable;
+            }
+            Step::LoseLog => {
+                self.core.lose_log();
+                self.naive.log_lost();
+            }
+            Step::Delete => {
+                self.core.delete();
+                self.naive.forget_room();
             }
             Step::Config(setting, value) => {
                 if self.core.settings.set(&[(*setting, *value)]).is_ok() {
@@ -81,8 +99,17 @@ impl Pair {
                 }
             }
             Step::Restore => self.begin(Beginning::Restored),
-            Step::Move => self.begin(Beginning::Moved),
+            Step::Move { elsewhere } => {
+                self.begin(Beginning::Moved { elsewhere: *elsewhere });
+                // Under another name the log is another one.
+                self.core.log_writable = true;
+                self.naive.log_writable = true;
+            }
             _ => {
+                // A tombstone that is over and still there hides an older one that is not.
+                if matches!(step, Step::Mark { .. }) {
+                    self.take(&Step::Reaper);
+                }
                 let command = self.command(step);
                 self.run(&command);
             }
@@ -119,7 +146,7 @@ impl Pair {
                 Command::MRenew(beats.iter().map(|beat| self.renew(beat, &Renew::default())).collect())
             }
             Step::Leave(beat, linger_ms) => {
-                let Renew { session, epoch, token, .. } = self.renew(beat, &Renew::default());
+                let Session { session, epoch, token } = self.session(beat);
                 Command::Leave { session, epoch, linger_ms: *linger_ms, token }
             }
             Step::Kick { user: of, device } => {
@@ -132,6 +159,29 @@ impl Pair {
                 let device = device.map(|i| DEVICES[i].unwrap_or("default").to_owned());
                 Command::Revoke { user: user(*of), device, version: *version }
             }
+            Step::Send(by, id, payload) => {
+                Command::Send(Send { by: self.session(by), id: id.clone(), payload: payload.clone() })
+            }
+            Step::Post { user: of, id, payload } => {
+                Command::Post(Post { user: user(*of), id: id.clone(), payload: payload.clone() })
+            }
+            Step::Replay { by, gen, off, count } => {
+                let gen = match gen {
+                    Told::Now => self.naive.gen.clone(),
+                    Told::Earlier(nth) => self.gens.get(nth % self.gens.len().max(1)).cloned().unwrap_or_default(),
+                    Told::Never => format!("{}-00000000", self.core.now.unix),
+                    Told::Any => "*".to_owned(),
+                };
+                Command::Replay { by: self.session(by), gen, after: self.seq(*off), count: *count }
+            }
+            Step::Hold(name) => Command::Hold(name.clone()),
+            Step::Unhold(name) => Command::Unhold(name.clone()),
+            Step::Trim => Command::Trim,
+            Step::Mark { user: of, device, claim, off } => {
+                let device = DEVICES[*device].unwrap_or("default").to_owned();
+                Command::Mark { user: user(*of), device, claim: *claim, seq: self.seq(*off) }
+            }
+            Step::Ack(by, off) => Command::Ack { by: self.session(by), seq: self.seq(*off) },
             Step::Reap(count) => Command::Reap { count: *count },
             Step::Count => Command::Count,
             Step::Policy(setting, value) => {
@@ -144,6 +194,16 @@ impl Pair {
 
     fn ahead(&self, until_in: Option<i64>) -> Option<u64> {
         until_in.map(|ms| self.core.now.unix.saturating_add_signed(ms))
+    }
+
+    fn session(&self, beat: &Beat) -> Session {
+        let Renew { session, epoch, token, .. } = self.renew(beat, &Renew::default());
+        Session { session, epoch, token }
+    }
+
+    /// Told from the newest message.
+    fn seq(&self, off: i64) -> u64 {
+        self.naive.log.seq.saturating_add_signed(off)
     }
 
     fn renew(&self, beat: &Beat, rest: &Renew) -> Renew {
@@ -165,6 +225,9 @@ impl Pair {
         let expected = self.naive.run(command);
         let got = self.core.run(command).map_err(|refusal| head(&refusal));
         assert_eq!(got, expected, "reply to {command:?}");
+        if command.concerns_messages() && !matches!(command, Command::Trim) {
+            self.naive.log_begins_at(self.core.log.entries().first().map_or(0, |message| message.seq));
+        }
         if let Some(session) = got.ok().as_ref().and_then(|reply| reply.field("session")) {
             if !self.sessions.iter().any(|known| known == session) {
                 self.sessions.push(session.to_owned());
@@ -185,6 +248,8 @@ impl Pair {
     fn reload(&mut self, down_ms: u64, wall: i64, grace_ms: Option<u64>) {
         // A wall clock that was set back would have it remember again what no read showed any more.
         self.core.forget();
+        self.core.retain();
+        self.naive.retain();
         self.sync();
         let Some(parts) = self.core.save() else { return };
         let gen_waits = self.gen_waits();
@@ -198,6 +263,9 @@ impl Pair {
         let waited = n != room.event_n();
         assert!(!waited || (gen_waits && n - room.event_n() >= 1 << 20));
         (self.naive.n, self.naive.floor) = (room.event_n(), room.highest_epoch());
+        if gen_waits {
+            self.naive.forget_uncarried();
+        }
         self.core.room = Some(room);
         self.begin(Beginning::Era { grace_ms });
         self.sync();
@@ -210,10 +278,16 @@ impl Pair {
         self.core.begin(why);
         // The replica knows what everybody knows.
         let known_ms = self.replica.room.as_ref().map_or(0, |room| room.gen().ms);
+        let meets = self.core.room.as_ref().is_some_and(Room::has_arrived);
         match why {
-            Beginning::Era { grace_ms } => self.naive.era(grace_ms, known_ms),
-            Beginning::Restored => self.naive.restored(known_ms),
-            Beginning::Moved => self.naive.moved(),
+            Beginning::Era { grace_ms } => self.naive.era(grace_ms, known_ms, meets),
+            Beginning::Restored => self.naive.restored(known_ms, meets),
+            Beginning::Moved { elsewhere } => {
+                if elsewhere {
+                    self.naive.move_elsewhere();
+                }
+                self.naive.moved(meets);
+            }
         }
     }
 
@@ -237,7 +311,7 @@ impl Pair {
         let mut again = Vec::new();
         for sent in std::mem::take(&mut self.received) {
             match sent {
-                Sent::Unit { effects, events } => {
+                Sent::Unit { effects, events, .. } => {
                     let effects = codec::decode(&effects, self.replica.now).expect("effects a node encoded");
                     let mut late = Vec::new();
                     for effect in effects {
@@ -250,11 +324,13 @@ impl Pair {
                             _ => {}
                         }
                     }
-                    again.push(Sent::Unit { effects: codec::encode(&late, self.replica.now), events });
+                    let effects = codec::encode(&late, self.replica.now);
+                    again.push(Sent::Unit { effects, events, message: None });
                 }
                 Sent::Heartbeat { .. } => again.push(sent),
                 // A room of the same name counts its epochs anew.
-                Sent::Vanished => again.clear(),
+                Sent::Vanished | Sent::Deleted => again.clear(),
+                Sent::Trimmed { .. } | Sent::LogLost | Sent::Arrived { .. } => {}
             }
         }
         if self.replica.room.is_some() {
@@ -265,10 +341,16 @@ impl Pair {
 
     fn compare(&mut self) {
         self.replicate();
+        if self.naive.exists && !self.gen_waits() {
+            self.naive.carried();
+        }
+        self.gens.extend(self.core.room.as_ref().map(|room| room.gen().to_string()).filter(|g| !self.gens.contains(g)));
         let events: Vec<Fields> = self.core.stream.iter().map(event_fields).collect();
         let seen = self.naive.stream.len().min(events.len()).saturating_sub(8);
         assert_eq!(by_name(&events[seen..]), by_name(&self.naive.stream[seen..]), "events");
         assert_eq!(self.core.room.is_some(), self.naive.exists);
+        let messages: Vec<Fields> = self.core.log.entries().iter().map(message_fields).collect();
+        assert_eq!(messages, self.naive.messages(), "messages");
         self.compare_room();
         self.compare_views();
         self.compare_replica();
@@ -283,6 +365,7 @@ impl Pair {
             room.own_policy().iter().collect::<Vec<_>>(),
             self.naive.own.clone().into_iter().collect::<Vec<_>>()
         );
+        assert_eq!(room.log_seq(), self.naive.log.seq);
         let gauges = room.gauges();
         assert_eq!((gauges.leases, gauges.users), self.naive.present());
         // A bound may be early, never late.
@@ -296,17 +379,22 @@ impl Pair {
         let rosters =
             [everyone(None, false), everyone(None, true), everyone(Some("a"), false), everyone(Some("a"), true)];
         let grants = [None, Some("a".to_owned())].map(|user| Command::Grants { user });
-        for list in rosters.into_iter().chain(grants) {
+        for list in rosters.into_iter().chain(grants).chain([Command::Lag]) {
             assert_eq!(rows(self.core.run(&list)), rows(self.naive.run(&list)), "{list:?}");
         }
         for session in self.sessions.clone() {
             self.run(&Command::Get(session));
         }
+        let holds: BTreeSet<String> = self.core.holds().into_iter().collect();
+        assert_eq!(holds, self.naive.holds().into_iter().collect(), "holds");
+        let live = Beat { live: true, session: 0, epoch_off: 0, seq_off: 0, token: Presented::Right };
+        self.run(&Command::Snapshot { by: self.session(&live), count: 3 });
     }
 
     fn compare_replica(&self) {
         assert_eq!(self.replica.digest(), self.core.digest(), "the replica's digest");
         assert_eq!(self.replica.stream.len(), self.core.stream.len());
+        assert_eq!(self.replica.log, self.core.log, "the replica's log");
         assert_eq!(set(&self.replica.grants(None)), set(&self.core.grants(None)), "the replica's grants and marks");
         // Until a new history is carried to it, a replica still shows the deadlines of the old one.
         if !self.gen_waits() {
@@ -334,17 +422,29 @@ fn set(rows: &[Fields]) -> BTreeSet<Row> {
     set
 }
 
-/// Chance hardly ever leaves a room with nothing but a grant that ends.
-#[test]
-fn agrees_on_a_room_that_only_a_grant_kept() {
-    let rest = Grant::default();
+fn agree_until_it_is_gone(steps: &[Step]) {
     let wait = [Step::PassTo(0, -1), Step::Reaper, Step::PassTo(0, 0), Step::Reaper];
     let mut pair = Pair::new();
-    for step in [Step::Grant { user: 0, until_in: Some(5_000), rest }].iter().chain(&wait).chain(&wait) {
+    for step in steps.iter().chain(&wait).chain(&wait) {
         pair.take(step);
         pair.compare();
     }
     assert!(pair.core.room.is_none(), "an empty room stayed");
+}
+
+/// Chance hardly ever leaves a room with nothing but a grant that ends.
+#[test]
+fn agrees_on_a_room_that_only_a_grant_kept() {
+    agree_until_it_is_gone(&[Step::Grant { user: 0, until_in: Some(5_000), rest: Grant::default() }]);
+}
+
+/// Nor one with nothing but messages, that is moved away from them: it is empty from then on.
+#[test]
+fn agrees_on_a_room_that_only_messages_kept() {
+    let post = Step::Post { user: 0, id: "m1".to_owned(), payload: "hello".to_owned() };
+    let short = Step::Config(Setting::DedupMs, 700);
+    let away = Step::Move { elsewhere: true };
+    agree_until_it_is_gone(&[short, post, Step::Pass(90_000), Step::Reaper, away, Step::Reaper]);
 }
 
 proptest! {

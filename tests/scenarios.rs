@@ -94,7 +94,7 @@ impl<'a> Stage<'a> {
         let all = expected.join(", ");
         match reply {
             Ok(_) if expected.is_empty() => {}
-            Ok(Reply::Map(fields)) => self.check_fields(&fields, &all),
+            Ok(Reply::Map(fields) | Reply::Log(fields, _)) => self.check_fields(&fields, &all),
             Ok(Reply::Maps(rows)) => {
                 let sessions: BTreeSet<_> = rows.iter().filter_map(|row| field(row, "session")).collect();
                 assert_eq!(sessions, all.split_whitespace().collect(), "{}", self.place);

@@ -15,12 +15,13 @@ use redis_lease::core::time::Now;
 
 use support::chance::Chance;
 use support::client::{Answer, Client, Request};
-use support::command::Command;
+use support::command::{field, Command};
 use support::invariants::*;
+use support::log::Log;
 use support::node::{load, Beginning, Node, Sent};
 use support::operator::{Operator, USERS};
 
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 120;
 const STEPS: usize = 500;
 const UNIX: u64 = 1_894_006_800_000;
 /// Packets in flight, at most.
@@ -48,6 +49,7 @@ impl Member {
         let boot = u64::from(id) << 40;
         let mut node = Node::new(id, Now { mono: boot + time, unix: UNIX + time });
         node.settings.put(Setting::DefaultAccess, granted.into());
+        node.settings.put(Setting::AnnounceMessages, 1);
         Self { node, boot, wall: 0, lineage: Vec::new() }
     }
 
@@ -69,6 +71,7 @@ impl Member {
 struct Saved {
     parts: Option<Vec<Vec<u8>>>,
     stream: Vec<Event>,
+    messages: Log,
     lineage: Vec<Gen>,
 }
 
@@ -89,6 +92,7 @@ struct World {
     air: Vec<Packet>,
     given: Given,
     versions: Versions,
+    numbered: Numbered,
     nodes: u32,
     log: VecDeque<String>,
 }
@@ -109,12 +113,13 @@ impl World {
             primary: Member::new(1, 0, granted),
             replica: Member::new(2, 0, granted),
             link: VecDeque::new(),
-            disk: Saved { parts: None, stream: Vec::new(), lineage: Vec::new() },
+            disk: Saved { parts: None, stream: Vec::new(), messages: Log::default(), lineage: Vec::new() },
             clients: clients.collect(),
             operator: Operator::new(seed % 8 >= 4),
             air: Vec::new(),
             given: Given::default(),
             versions: Versions::default(),
+            numbered: Numbered::default(),
             nodes: 2,
             log: VecDeque::new(),
         }
@@ -220,6 +225,9 @@ impl World {
         self.note(format!("{who} {command:?}: {answer:?}"));
         self.primary.note();
         let after = &self.primary.node;
+        if !command.concerns_messages() {
+            inv_7_presence_never_touches_messages(&before, after);
+        }
         match &answer {
             Err(refusal) => inv_8_an_error_has_no_effect(&before, refusal, after),
             Ok(reply) => {
@@ -230,6 +238,12 @@ impl World {
                 inv_2_only_the_granted_are_let_in(&before, command);
                 self.versions.inv_2_no_stale_version_wins(&before, command, reply, after);
                 inv_2_the_stale_change_nothing(&before, command, reply, after);
+                inv_6_numbers_rise_by_one(&before, command, reply, after);
+                if let Command::Send(send) = command {
+                    let sender = earlier.everyone().into_iter().find(|l| field(l, "session") == Some(&send.by.session));
+                    let user = sender.as_ref().and_then(|lease| field(lease, "user")).expect("a sender");
+                    self.numbered.inv_6_one_seq_per_user_and_message_id(user, send, reply);
+                }
                 inv_4_seq_compares_inside_its_epoch(&before, command, reply, after);
                 inv_11_client_clocks_decide_nothing(&earlier, command, reply, after);
             }
@@ -279,6 +293,7 @@ impl World {
         let before = Before::of(&self.primary.node);
         self.primary.node.tick();
         inv_3_a_live_lease_is_not_removed(&before, &self.primary.node);
+        inv_7_presence_never_touches_messages(&before, &self.primary.node);
     }
 
     fn kick(&mut self) {
@@ -309,7 +324,8 @@ impl World {
 
     fn save(&mut self) {
         let Member { node, lineage, .. } = &self.primary;
-        self.disk = Saved { parts: node.save(), stream: node.stream.clone(), lineage: lineage.clone() };
+        let (stream, messages) = (node.stream.clone(), node.log.clone());
+        self.disk = Saved { parts: node.save(), stream, messages, lineage: lineage.clone() };
     }
 
     /// Until somebody takes over. Epochs stay above those of histories that nobody heard of by the time this takes; a
@@ -345,6 +361,7 @@ impl World {
         new.set_clocks(self.time);
         new.node.room = self.disk.parts.as_ref().map(|parts| load(parts, new.node.now).expect("a room that was saved"));
         new.node.stream.clone_from(&self.disk.stream);
+        new.node.log.clone_from(&self.disk.messages);
         // A history that no write had carried was not saved.
         let gen = new.node.room.as_ref().map(|room| room.gen());
         let heard = self.disk.lineage.iter().position(|of| Some(*of) == gen).map_or(0, |place| place + 1);
@@ -359,10 +376,12 @@ impl World {
         self.primary.node.begin(Beginning::Era { grace_ms: None });
         section_7_at_most_the_ttl_is_left(&self.primary.node, true);
         self.versions = Versions::of(&self.primary.node);
+        self.numbered = Numbered::of(&self.primary.node);
         let now = self.replica.node.now;
         self.replica.node.room =
             self.primary.node.save().map(|parts| load(&parts, now).expect("a room that was saved"));
         self.replica.node.stream.clone_from(&self.primary.node.stream);
+        self.replica.node.log.clone_from(&self.primary.node.log);
         self.replica.lineage.clone_from(&self.primary.lineage);
         self.primary.note();
     }
@@ -370,6 +389,9 @@ impl World {
     /// Everybody goes: what is left ends once, is forgotten, and leaves nothing behind but versions. A wall clock that
     /// was set back between a save and a load has made tombstones last longer, an hour each time.
     fn finish(&mut self) {
+        for member in [&mut self.primary, &mut self.replica] {
+            member.node.settings.put(Setting::RetainMs, 1);
+        }
         let _ = self.run("the operator", &Command::SetPolicy(vec![(Setting::DefaultAccess, None)]));
         for user in USERS {
             let soon = self.primary.node.now.unix + 1;

@@ -110,7 +110,7 @@ fn judge(
         Err(Refusal::TryAgain) => {
             if let Some(room) = fresh {
                 let (plan, learned) = retention::recall_fresh(ctx, name, room, env);
-                match decide(&learned, None) {
+                match judge_apart(ctx, name, &learned, &decide) {
                     Ok(Sending::Accepted { .. }) | Err(Refusal::TryAgain) => {}
                     repeated => return repeated,
                 }
@@ -129,6 +129,22 @@ fn judge(
     let newest = decide_in(ctx, name, fresh, env, |room| Ok(room.log_seq()))?;
     let edges = message_log::edges(ctx, name.bytes(), newest).unwrap_or_default();
     decide_in(ctx, name, fresh, env, |room| decide(room, Some(room.gone(&edges))))
+}
+
+/// The same in a room that is not in the keyspace: its log can be looked at meanwhile.
+fn judge_apart(
+    ctx: Ctx,
+    name: Str<'_>,
+    room: &Room,
+    decide: impl Fn(&Room, Option<u64>) -> Result<Sending, Refusal>,
+) -> Result<Sending, Refusal> {
+    match decide(room, None)? {
+        Sending::Doubtful => {
+            let edges = message_log::edges(ctx, name.bytes(), room.log_seq()).unwrap_or_default();
+            decide(room, Some(room.gone(&edges)))
+        }
+        sending => Ok(sending),
+    }
 }
 
 fn decide_in<T>(

@@ -3,7 +3,8 @@
 
 use super::dedupe::MessageKey;
 use super::effect::{
-    Began, Claimed, Cut, Effect, Ended, Gen, Granted, Lingered, Motion, Opened, PolicySet, Recovery, Renewed, Revoked,
+    Began, Claimed, Cut, Effect, Ended, Gen, Granted, Lingered, MetLog, Motion, Opened, PolicySet, Recovery, Renewed,
+    Revoked,
 };
 use super::hold::ORPHAN;
 use super::id::{Id, DEFAULT_DEVICE};
@@ -84,13 +85,19 @@ impl Room {
                 self.holds.push(Id::new(ORPHAN));
             }
             if !known_here {
-                self.log.meet(met);
+                self.meet(met, began.at);
             }
         }
         match &began.recovery {
             Some(recovery) if !known_here => self.recover(recovery),
             _ => {}
         }
+    }
+
+    /// Whatever it held until `mono`, the log it finds may be empty.
+    fn meet(&mut self, met: &MetLog, mono: u64) {
+        self.log.meet(met);
+        self.busy_until = self.busy_until.max(mono);
     }
 
     fn apply_opened(&mut self, o: &Opened) {
@@ -338,7 +345,7 @@ impl Room {
             self.recover(recovery);
         }
         if let Some(met) = &began.met {
-            self.log.meet(met);
+            self.meet(met, began.at);
         }
         let floor = began.floor.max(self.floor());
         let recovery = began.recovery.or(self.begun.as_ref().and_then(|waiting| waiting.recovery));

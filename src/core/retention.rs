@@ -136,7 +136,8 @@ impl Room {
         self.log.rebuilding
     }
 
-    /// The next entries of that log, and where to go on; none: it is done.
+    /// The next entries of that log, and where to go on; none: it is done. A record of the room's own whose time is
+    /// over gives way to the message that the log holds: it would be accepted again.
     pub fn decide_recall<'a>(&self, found: impl Iterator<Item = Found<'a>>, next: Option<u64>, env: &Env) -> Plan {
         let window_ms = self.policy(env.settings).dedup_ms();
         let record = |found: Found| {
@@ -149,8 +150,17 @@ impl Room {
                 until: env.now.to_mono(found.at).saturating_add(window_ms),
             })
         };
+        let records: Vec<Accepted> = found.filter_map(record).collect();
+        let is_over = |found: &&Accepted| {
+            let own = self.log.dedupe.find(&found.key).filter(|own| !own.attached && own.accepted.seq != found.seq);
+            own.is_some_and(|own| own.accepted.until <= env.now.mono)
+        };
+        let keys: Vec<_> = records.iter().filter(is_over).map(|found| found.key).collect();
         let mut plan = Plan::of(self, env);
-        plan.effects.push(Effect::Recalled(Recalled { records: found.filter_map(record).collect(), next }));
+        if !keys.is_empty() {
+            plan.effects.push(Effect::RecordsEnded(RecordsEnded { keys }));
+        }
+        plan.effects.push(Effect::Recalled(Recalled { records, next }));
         plan
     }
 }

@@ -3,7 +3,7 @@
 use redis_lease::core::refusal::{Refusal, Stale};
 
 use super::chance::Chance;
-use super::command::{Command, Open, Renew, Reply};
+use super::command::{Command, Open, Renew, Reply, Send, Session};
 
 const STATES: [&str; 6] = ["connecting", "connected", "disconnected", "failed", "completed", "closed"];
 
@@ -41,6 +41,9 @@ pub struct Client {
     waiting: Option<Request>,
     numbers: u64,
     sessions: u64,
+    messages: u64,
+    /// The newest message it knows of.
+    newest: u64,
 }
 
 impl Client {
@@ -58,6 +61,8 @@ impl Client {
             waiting: None,
             numbers: 0,
             sessions: 0,
+            messages: 0,
+            newest: 0,
         }
     }
 
@@ -86,6 +91,16 @@ impl Client {
             self.leaving = true;
             let linger_ms = *chance.pick(&[0, 0, 500, 4_000]);
             return Command::Leave { session, epoch, linger_ms, token: self.token.clone() };
+        }
+        let by = Session { session: session.clone(), epoch, token: self.token.clone() };
+        if chance.one_in(9) {
+            // A user's two tabs may choose the same id, and say the same under it.
+            self.messages += 1;
+            let id = format!("m{}", self.messages);
+            return Command::Send(Send { by, payload: format!("the text of {id}"), id });
+        }
+        if chance.one_in(12) {
+            return Command::Ack { by, seq: self.newest };
         }
         // Sometimes what it says has overtaken, or is older than, what it said before.
         let seq = if chance.one_in(10) { self.seq } else { self.seq + 1 };
@@ -130,6 +145,7 @@ impl Client {
         let Some(request) = self.waiting.take_if(|request| request.number == number) else { return };
         match (&request.command, answer) {
             (Command::Open(_), Ok(reply)) => self.epoch = reply.field("epoch").and_then(|epoch| epoch.parse().ok()),
+            (Command::Send(_), Ok(reply)) => self.newest = reply.number("seq"),
             (_, Ok(_)) if self.leaving => self.session = None,
             (_, Ok(_)) => {}
             // Opens again at once.

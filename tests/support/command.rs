@@ -3,9 +3,11 @@
 use std::fmt;
 
 use redis_lease::core::access::{Level, Record};
+use redis_lease::core::cursor::Claim;
 use redis_lease::core::event::Event;
 use redis_lease::core::id::Id;
 use redis_lease::core::lease::{Reason, Signal};
+use redis_lease::core::message::Message;
 use redis_lease::core::policy::Setting;
 use redis_lease::core::refusal::Refusal;
 use redis_lease::core::time::Now;
@@ -49,6 +51,62 @@ pub enum Command {
         ended: bool,
     },
     Count,
+    Send(Send),
+    Post(Post),
+    Replay {
+        by: Session,
+        gen: String,
+        after: u64,
+        count: u64,
+    },
+    Snapshot {
+        by: Session,
+        count: u64,
+    },
+    Hold(String),
+    Unhold(String),
+    Holds,
+    Trim,
+    Mark {
+        user: String,
+        device: String,
+        claim: Claim,
+        seq: u64,
+    },
+    Ack {
+        by: Session,
+        seq: u64,
+    },
+    Lag,
+}
+
+impl Command {
+    /// Whether it adds a message, takes some away, or tells of them: all others leave the log alone.
+    pub fn concerns_messages(&self) -> bool {
+        matches!(self, Self::Send(_) | Self::Post(_) | Self::Trim)
+    }
+}
+
+/// Who a session says it is.
+#[derive(Clone, Debug, Default)]
+pub struct Session {
+    pub session: String,
+    pub epoch: u64,
+    pub token: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Send {
+    pub by: Session,
+    pub id: String,
+    pub payload: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Post {
+    pub user: String,
+    pub id: String,
+    pub payload: String,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -109,6 +167,8 @@ pub enum Reply {
     Words(Vec<String>),
     Map(Fields),
     Maps(Vec<Fields>),
+    /// A map, and the entries of the log it ends with.
+    Log(Fields, Vec<Fields>),
     Nil,
 }
 
@@ -127,8 +187,19 @@ impl Reply {
 
     pub fn field(&self, name: &str) -> Option<&str> {
         match self {
-            Self::Map(fields) => field(fields, name),
+            Self::Map(fields) | Self::Log(fields, _) => field(fields, name),
             _ => None,
+        }
+    }
+
+    pub fn number(&self, name: &str) -> u64 {
+        self.field(name).and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no number {name} in {self:?}"))
+    }
+
+    pub fn entries(&self) -> &[Fields] {
+        match self {
+            Self::Log(_, entries) => entries,
+            _ => &[],
         }
     }
 }
@@ -176,7 +247,7 @@ pub fn lease_fields(view: &LeaseView) -> Fields {
     ]
 }
 
-pub fn open_fields(view: &OpenView, now: Now) -> Fields {
+pub fn open_fields(view: &OpenView, log_oldest: u64, now: Now) -> Fields {
     vec![
         ("session", text(view.session.as_bytes())),
         ("epoch", view.epoch.to_string()),
@@ -188,7 +259,10 @@ pub fn open_fields(view: &OpenView, now: Now) -> Fields {
         ("now", now.unix.to_string()),
         ("replaced", or_nil(view.replaced.as_ref().map(|id| text(id.as_bytes())))),
         ("gen", view.gen.to_string()),
+        ("log_seq", view.log_seq.to_string()),
+        ("log_oldest", log_oldest.to_string()),
         ("event_n", view.event_n.to_string()),
+        ("acked", view.acked.to_string()),
     ]
 }
 
@@ -211,5 +285,12 @@ pub fn access_fields(record: &Record, now: Now) -> Fields {
 pub fn event_fields(event: &Event) -> Fields {
     let mut fields = Fields::new();
     event.fields(ROOM.as_bytes(), &mut |name, value| fields.push((name, text(value))));
+    fields
+}
+
+/// A message as an entry of the log, with its number.
+pub fn message_fields(message: &Message) -> Fields {
+    let mut fields = vec![("n", message.seq.to_string())];
+    message.fields(&mut |name, value| fields.push((name, text(value))));
     fields
 }

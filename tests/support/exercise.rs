@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use redis_lease::core::codec;
+use redis_lease::core::cursor::Claim;
 use redis_lease::core::policy::Settings;
 use redis_lease::core::refusal::{Limit, Refusal};
 use redis_lease::core::room::{Env, Room};
 use redis_lease::core::time::{Now, MAX};
 
-use super::command::{field, Command, Fields, Grant, Open, Renew};
+use super::command::{field, Command, Fields, Grant, Open, Post, Renew, Send, Session};
 use super::digest;
 use super::invariants::inv_2_a_revoked_user_has_no_active_lease;
 use super::node::{load, Node, Sent};
@@ -31,6 +32,7 @@ pub fn exercise(room: Room, now: Now) -> Node {
         let renew = Renew { session: session.clone(), epoch, seq: (seq + 1).min(MAX), ..Renew::default() };
         let opened = Open { user: of("user"), device: Some(of("device")), random: [i as u8; 16], ..Open::default() };
         let failed = Renew { state: Some("failed".to_owned()), seq: (seq + 2).min(MAX), ..renew.clone() };
+        exercise_messages(&mut node, &opened, &Session { session: session.clone(), epoch, token: None });
         for command in [
             Command::Get(session.clone()),
             Command::Renew(renew.clone()),
@@ -59,6 +61,40 @@ pub fn exercise(room: Room, now: Now) -> Node {
         }
     }
     node
+}
+
+fn exercise_messages(node: &mut Node, holder: &Open, by: &Session) {
+    let send = Send { by: by.clone(), id: "m".to_owned(), payload: "p".to_owned() };
+    let post = Post { user: holder.user.clone(), id: "n".to_owned(), payload: "p".to_owned() };
+    let newest = node.room.as_ref().map_or(0, |room| room.log_seq());
+    let mark = |claim, seq| Command::Mark {
+        user: holder.user.clone(),
+        device: holder.device.clone().unwrap_or_default(),
+        claim,
+        seq,
+    };
+    let replay = |after| Command::Replay { by: by.clone(), gen: "*".to_owned(), after, count: 10_000 };
+    for command in [
+        Command::Send(send.clone()),
+        Command::Send(send),
+        Command::Post(post.clone()),
+        Command::Post(Post { payload: "another".to_owned(), ..post }),
+        replay(0),
+        replay(newest),
+        Command::Snapshot { by: by.clone(), count: 10 },
+        mark(Claim::Queued, newest),
+        mark(Claim::Written, MAX),
+        Command::Ack { by: by.clone(), seq: newest },
+        Command::Lag,
+        Command::Hold("audit".to_owned()),
+        Command::Trim,
+        Command::Unhold("audit".to_owned()),
+        Command::Unhold("orphan".to_owned()),
+        Command::Trim,
+        Command::Holds,
+    ] {
+        let _ = node.run(&command);
+    }
 }
 
 fn exercise_access(node: &mut Node, user: &str) {
@@ -107,6 +143,11 @@ fn run_out(node: &mut Node) {
         None => true,
     });
     assert!(over, "a grant never ends");
+    node.lose_log();
+    node.retain();
+    let room = node.room.as_ref().expect("a room");
+    assert_eq!((room.gauges().dedupe_records, room.rebuilding()), (0, None), "a record never ends");
+    assert_eq!(node.lag(&env), Vec::<Fields>::new(), "a cursor never ends");
     node.save().map(|parts| load(&parts, node.now).expect("a room that was saved"));
 }
 

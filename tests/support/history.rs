@@ -1,6 +1,7 @@
 //! Long random histories: what callers, operators, time and disasters do to a room.
 
 use proptest::prelude::*;
+use redis_lease::core::cursor::Claim;
 use redis_lease::core::policy::Setting;
 
 use super::command::{Grant, Open, Renew};
@@ -15,6 +16,11 @@ const STATES: [&str; 8] =
     ["new", "connecting", "checking", "connected", "completed", "disconnected", "failed", "closed"];
 const TTLS: [u64; 6] = [0, 999, 1_000, 5_000, 30_000, 3_600_001];
 const GRANT_TOKENS: [&str; 2] = ["pass", "word"];
+/// Few, so that some are sent twice.
+const MESSAGES: [&str; 5] = ["m1", "m2", "m3", "m4", "a message id of more than fifteen bytes"];
+const PAYLOADS: [&str; 2] = ["hello", ""];
+/// One is the name that the module gives a hold.
+const HOLDS: [&str; 2] = ["audit", "orphan"];
 const SPANS: [u64; 5] = [0, 1, 700, 5_000, 90_000];
 
 #[derive(Clone, Debug)]
@@ -45,6 +51,30 @@ pub enum Step {
         device: Option<usize>,
         version: Option<u64>,
     },
+    /// An id and a payload.
+    Send(Beat, String, String),
+    Post {
+        user: usize,
+        id: String,
+        payload: String,
+    },
+    Replay {
+        by: Beat,
+        gen: Told,
+        off: i64,
+        count: u64,
+    },
+    Hold(String),
+    Unhold(String),
+    Trim,
+    /// Seqs are told from the newest message.
+    Mark {
+        user: usize,
+        device: usize,
+        claim: Claim,
+        off: i64,
+    },
+    Ack(Beat, i64),
     Reap(u64),
     Count,
     Policy(Setting, Option<i64>),
@@ -57,6 +87,12 @@ pub enum Step {
     Stream {
         writable: bool,
     },
+    Log {
+        writable: bool,
+    },
+    /// By hand: the log's key, the room's key.
+    LoseLog,
+    Delete,
     /// The replica is synchronised in full.
     Sync,
     Reload {
@@ -68,7 +104,19 @@ pub enum Step {
         grace_ms: Option<u64>,
     },
     Restore,
-    Move,
+    Move {
+        elsewhere: bool,
+    },
+}
+
+/// Which history a reader was told.
+#[derive(Clone, Copy, Debug)]
+pub enum Told {
+    Now,
+    /// The nth of all there were.
+    Earlier(usize),
+    Never,
+    Any,
 }
 
 /// Which session is meant, and how right the caller is about it.
@@ -163,6 +211,59 @@ fn revoke() -> impl Strategy<Value = Step> {
     })
 }
 
+fn message() -> impl Strategy<Value = (String, String)> {
+    let payload = prop_oneof![9 => Just(PAYLOADS[0]), 1 => Just(PAYLOADS[1])];
+    (pick(MESSAGES), payload).prop_map(|(id, payload)| (id.to_owned(), payload.to_owned()))
+}
+
+fn send() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (beat(), message()).prop_map(|(by, (id, payload))| Step::Send(by, id, payload)),
+        (0..USERS.len(), message()).prop_map(|(user, (id, payload))| Step::Post { user, id, payload }),
+    ]
+}
+
+fn replay() -> impl Strategy<Value = Step> {
+    let told = prop_oneof![
+        6 => Just(Told::Now),
+        4 => any::<usize>().prop_map(Told::Earlier),
+        1 => Just(Told::Never),
+        2 => Just(Told::Any),
+    ];
+    (beat(), told, -6..2i64, 1..5u64).prop_map(|(by, gen, off, count)| Step::Replay { by, gen, off, count })
+}
+
+fn claim() -> impl Strategy<Value = Step> {
+    let mark = (0..USERS.len(), 0..DEVICES.len(), pick([Claim::Queued, Claim::Written]), -3..2i64);
+    prop_oneof![
+        mark.prop_map(|(user, device, claim, off)| Step::Mark { user, device, claim, off }),
+        (beat(), -3..2i64).prop_map(|(by, off)| Step::Ack(by, off)),
+    ]
+}
+
+fn hold() -> impl Strategy<Value = Step> {
+    (pick(HOLDS), prop::bool::weighted(0.3)).prop_map(|(name, hold)| {
+        let name = name.to_owned();
+        if hold {
+            Step::Hold(name)
+        } else {
+            Step::Unhold(name)
+        }
+    })
+}
+
+/// What somebody does to keys.
+fn by_hand() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => prop::bool::weighted(0.3).prop_map(|broken| Step::Stream { writable: !broken }),
+        2 => prop::bool::weighted(0.3).prop_map(|broken| Step::Log { writable: !broken }),
+        1 => Just(Step::LoseLog),
+        1 => Just(Step::Delete),
+        1 => Just(Step::Restore),
+        3 => any::<bool>().prop_map(|elsewhere| Step::Move { elsewhere }),
+    ]
+}
+
 fn renew() -> impl Strategy<Value = Step> {
     let state = prop::option::weighted(0.6, pick(STATES).prop_map(str::to_owned));
     (beat(), state, meta(), rarely(pick(TTLS)), rarely(0..i64::MAX as u64)).prop_map(
@@ -185,6 +286,18 @@ fn policy() -> impl Strategy<Value = (Setting, i64)> {
         (0..4i64).prop_map(|most| (Setting::MaxLeases, most)),
         (0..2i64).prop_map(|yes| (Setting::LogRenewals, yes)),
         access(),
+        retention(),
+    ]
+}
+
+/// What is kept of messages, and how they are told.
+fn retention() -> impl Strategy<Value = (Setting, i64)> {
+    let span = |setting: Setting| pick(SPANS).prop_map(move |ms| (setting, ms as i64));
+    prop_oneof![
+        pick([0, 1, 2, 5]).prop_map(|count| (Setting::RetainCount, count)),
+        span(Setting::RetainMs),
+        span(Setting::DedupMs),
+        (0..2i64).prop_map(|yes| (Setting::AnnounceMessages, yes)),
     ]
 }
 
@@ -197,6 +310,7 @@ fn config() -> impl Strategy<Value = (Setting, i64)> {
         pick([1, 1_000, 2_000]).prop_map(|ms| (Setting::TtlMinMs, ms)),
         pick([20_000, 3_600_000]).prop_map(|ms| (Setting::TtlMaxMs, ms)),
         pick([0, 1_000, 3_600_000]).prop_map(|ms| (Setting::EmptyRoomMs, ms)),
+        pick([1, 1_000, 30_000]).prop_map(|ms| (Setting::CursorMs, ms)),
     ];
     prop_oneof![1 => of_node, 1 => policy()]
 }
@@ -225,13 +339,17 @@ fn step() -> impl Strategy<Value = Step> {
         3 => wall().prop_map(Step::Wall),
         6 => (policy(), prop::bool::weighted(0.7)).prop_map(|((s, v), own)| Step::Policy(s, own.then_some(v))),
         3 => config().prop_map(|(setting, value)| Step::Config(setting, value)),
-        2 => prop::bool::weighted(0.3).prop_map(|broken| Step::Stream { writable: !broken }),
+        30 => send(),
+        10 => replay(),
+        8 => claim(),
+        4 => hold(),
+        3 => Just(Step::Trim),
+        4 => retention().prop_map(|(setting, value)| Step::Policy(setting, Some(value))),
+        5 => by_hand(),
         3 => Just(Step::Sync),
         2 => (0..40_000u64, prop_oneof![Just(0), wall()], grace())
             .prop_map(|(down_ms, wall, grace_ms)| Step::Reload { down_ms, wall, grace_ms }),
         2 => grace().prop_map(|grace_ms| Step::Promote { grace_ms }),
-        1 => Just(Step::Restore),
-        1 => Just(Step::Move),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! The invariants of the contract (section 2), each a function that bears its number.
 //!
-//! 6 and 7 are about messages, which the core does not have yet; 9, 10 and 12 about bytes, texts and notifications.
+//! 9, 10 and 12 are about bytes, texts and notifications.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,14 @@ use redis_lease::core::lease::Reason;
 use redis_lease::core::refusal::Refusal;
 
 mod access;
+mod messages;
 
 pub use access::*;
+pub use messages::*;
 
 use super::client::CAPPED;
-use super::command::{field, Command, Fields, Renew, Reply};
+use super::command::{field, Command, Fields, Renew, Reply, Send, Session};
+use super::log::Log;
 use super::node::{Node, LOST_EVENTS};
 
 pub type Holder = (String, String);
@@ -24,6 +27,9 @@ pub struct Before {
     saved: Option<Vec<Vec<u8>>>,
     events: usize,
     sent: usize,
+    log: Log,
+    /// The newest message, and how many are remembered.
+    messages: (u64, u64),
     everyone: Vec<Fields>,
     grants: Vec<Fields>,
     wants_grants: bool,
@@ -35,6 +41,8 @@ impl Before {
             saved: node.save(),
             events: node.stream.len(),
             sent: node.sent.len(),
+            log: node.log.clone(),
+            messages: messages(node),
             everyone: node.everyone(),
             grants: node.grants(None),
             wants_grants: node.wants_grants(),
@@ -44,6 +52,11 @@ impl Before {
     pub fn assert_unchanged(&self, after: &Node, why: &str) {
         assert_eq!(self.saved, after.save(), "{why} changed the room");
         assert_eq!((self.events, self.sent), (after.stream.len(), after.sent.len()), "{why} was published");
+        assert_eq!(self.log, after.log, "{why} reached the log");
+    }
+
+    pub fn log(&self) -> &Log {
+        &self.log
     }
 
     fn session(&self, session: &str) -> Option<&Fields> {
@@ -90,6 +103,8 @@ impl Given {
 pub fn inv_2_the_stale_change_nothing(before: &Before, command: &Command, reply: &Reply, after: &Node) {
     let (session, epoch) = match command {
         Command::Renew(Renew { session, epoch, .. }) | Command::Leave { session, epoch, .. } => (session, epoch),
+        Command::Send(Send { by: Session { session, epoch, .. }, .. })
+        | Command::Ack { by: Session { session, epoch, .. }, .. } => (session, epoch),
         _ => return,
     };
     if reply.status() == "gone" {
@@ -145,6 +160,10 @@ pub fn inv_3_each_lease_is_removed_once(node: &Node) {
 /// The reaper ends what is overdue, and nothing else.
 pub fn inv_3_a_live_lease_is_not_removed(before: &Before, after: &Node) {
     assert_eq!(live(&before.everyone), live(&after.everyone()));
+}
+
+fn messages(node: &Node) -> (u64, u64) {
+    node.room.as_ref().map_or((0, 0), |room| (room.log_seq(), room.gauges().dedupe_records))
 }
 
 fn live(everyone: &[Fields]) -> Vec<&Fields> {

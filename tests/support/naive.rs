@@ -1,10 +1,11 @@
-//! Presence and access as the contract has them, naively: a flat list of leases, linear scans, no index and no effects.
+//! Presence, access and messages as the contract has them, naively: flat lists, linear scans, no index and no effects.
 //!
 //! It shares no code with the core but the names of settings. Everything that time ends is looked for anew whenever
 //! somebody asks. What a lost history takes along (a reload, a promotion) is told by the caller.
 
 mod access;
 mod commands;
+mod messages;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,6 +60,8 @@ pub struct Naive {
     pub settings: BTreeMap<Setting, i64>,
     /// Whether the event stream takes events.
     pub writable: bool,
+    /// Whether the log takes messages.
+    pub log_writable: bool,
     pub stream: Vec<Fields>,
     /// In the place of chance.
     pub gen_random: u32,
@@ -77,6 +80,7 @@ pub struct Naive {
     next_order: u64,
     pub own: BTreeMap<Setting, i64>,
     access: BTreeMap<String, access::Record>,
+    pub log: messages::Log,
     leases: Vec<Lease>,
     /// The highest epoch each holder was ever given.
     given: BTreeMap<(String, String), u64>,
@@ -86,7 +90,14 @@ pub struct Naive {
 
 impl Naive {
     pub fn new(mono: u64, unix: u64, gen_random: u32) -> Self {
-        Self { mono, offset: unix as i64 - mono as i64, writable: true, gen_random, ..Self::default() }
+        Self {
+            mono,
+            offset: unix as i64 - mono as i64,
+            writable: true,
+            log_writable: true,
+            gen_random,
+            ..Self::default()
+        }
     }
 
     pub fn unix(&self, mono: u64) -> u64 {
@@ -130,6 +141,7 @@ impl Naive {
     pub fn moments(&self) -> Vec<u64> {
         let mut moments: Vec<u64> = self.leases.iter().map(|l| self.forget_or_deadline(l)).collect();
         moments.extend(self.grant_ends());
+        moments.extend(self.log_moments());
         moments.extend(self.vanishes_at());
         moments.sort_unstable();
         moments
@@ -142,6 +154,7 @@ impl Naive {
     /// When an empty room's key is due to go.
     fn vanishes_at(&self) -> Option<u64> {
         let empty = self.exists && self.leases.is_empty() && self.own.is_empty() && self.access.is_empty();
+        let empty = empty && !self.keeps_messages();
         empty.then(|| self.busy_until + self.node(Setting::EmptyRoomMs))
     }
 
@@ -284,7 +297,7 @@ impl Naive {
             ("room", ROOM.to_owned()),
             ("n", self.n.to_string()),
             ("gen", self.gen.clone()),
-            ("log_seq", "0".to_owned()),
+            ("log_seq", self.log.seq.to_string()),
         ];
         if !(self.coarse() && ["state", "updated"].contains(&kind)) {
             fields.push(("at", self.last_at.to_string()));
@@ -339,16 +352,20 @@ impl Naive {
         self.reap(usize::MAX);
         self.tidy();
         self.end_grants();
+        self.retain();
         if self.vanishes_at().is_some_and(|at| at <= self.mono) {
             self.forget_room();
+            self.remove_empty_log();
         }
     }
 
-    fn forget_room(&mut self) {
+    pub fn forget_room(&mut self) {
         self.exists = false;
         self.leases.clear();
         self.given.clear();
         self.own.clear();
+        self.access.clear();
+        self.forget_log();
         (self.floor, self.highest, self.last_at, self.events_lost) = (0, 0, 0, 0);
     }
 }
@@ -371,6 +388,8 @@ impl Naive {
         self.draw_gen(0);
         self.n = self.last_event();
         self.busy_until = self.mono;
+        self.forget_log();
+        self.meet();
     }
 
     /// What was given, or may have been given by a primary that was lost.
@@ -378,23 +397,28 @@ impl Naive {
         self.highest.max(self.floor)
     }
 
-    /// RENAME, MOVE or COPY.
-    pub fn moved(&mut self) {
+    /// RENAME, MOVE or COPY, if the room meets the streams there; otherwise its own history goes on.
+    pub fn moved(&mut self, meets: bool) {
+        if meets {
+            self.meet();
+        } else {
+            self.go_on();
+        }
         self.draw_gen(self.gen_ms);
         self.n = self.n.max(self.last_event());
     }
 
     /// RESTORE: what a lost history may have given is skipped. All nodes know the history that began at `known_ms`.
-    pub fn restored(&mut self, known_ms: u64) {
-        self.moved();
+    pub fn restored(&mut self, known_ms: u64, meets: bool) {
+        self.moved(meets);
         self.n += 1 << 20;
         self.floor = self.highest_epoch() + 1024 + 16 * (self.gen_ms - known_ms);
     }
 
     /// A load or a promotion: leases have some time left again, never more than their ttl, their span or their cap.
     /// Who was revoked has none.
-    pub fn era(&mut self, grace_ms: Option<u64>, known_ms: u64) {
-        self.restored(known_ms);
+    pub fn era(&mut self, grace_ms: Option<u64>, known_ms: u64, meets: bool) {
+        self.restored(known_ms, meets);
         let now = self.mono;
         let limits: Vec<_> = self.leases.iter().map(|l| (self.cap(l), self.is_marked(&l.user, &l.device))).collect();
         for (l, (cap, marked)) in self.leases.iter_mut().zip(limits).filter(|(l, _)| l.ended.is_none()) {
@@ -424,6 +448,7 @@ impl Naive {
             }
         }
         self.move_grant_ends(moved);
+        self.move_windows(moved);
         self.busy_until = moved(self.busy_until);
         (self.mono, self.offset) = (mono, after);
     }

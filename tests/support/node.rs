@@ -1,8 +1,10 @@
-//! A node without a server: it carries out commands on one room as the module's commands do, keeps the room's event
-//! stream and hands out what replicas would get.
+//! A node without a server: it carries out commands on one room as the module's commands do, keeps the room's streams
+//! and hands out what replicas would get.
 
 mod access;
+mod messages;
 
+use redis_lease::core::claim::Mark;
 use redis_lease::core::codec::{self, Batch};
 use redis_lease::core::depart::Departure;
 use redis_lease::core::effect::{Began, Effect, Gen, Recovery};
@@ -10,6 +12,7 @@ use redis_lease::core::event::Event;
 use redis_lease::core::heartbeat::{Close, Extra, Heartbeat, Pulse};
 use redis_lease::core::id::{Id, DEFAULT_DEVICE};
 use redis_lease::core::lease::Signal;
+use redis_lease::core::message::Message;
 use redis_lease::core::open::{check_ttl, Open as OpenRequest, Opening};
 use redis_lease::core::plan::Plan;
 use redis_lease::core::policy::Settings;
@@ -20,8 +23,12 @@ use redis_lease::core::time::{Now, MAX};
 use redis_lease::core::view::PageRequest;
 use redis_lease::core::wire::Corrupt;
 
+use super::chance::Chance;
 use super::command::{lease_fields, open_fields, Command, Fields, Open, Renew, Reply};
 use super::digest;
+use super::log::Log;
+
+pub use messages::AT_ONCE;
 
 /// What a load or promotion adds to the highest epoch and to the event counter (contract, invariant 1 and section 10).
 pub const LOST_EPOCHS: u64 = 1024;
@@ -38,15 +45,21 @@ pub enum Sent {
     Unit {
         effects: Vec<u8>,
         events: Vec<Event>,
+        /// With the first that its log kept.
+        message: Option<(Box<Message>, u64)>,
     },
     /// A plain RENEW, as it came.
-    Heartbeat {
-        session: String,
-        epoch: u64,
-        seq: u64,
-    },
-    /// The room's key was removed.
+    Heartbeat { session: String, epoch: u64, seq: u64 },
+    /// The log lost what is before.
+    Trimmed { first: u64 },
+    /// The log's key was removed by hand.
+    LogLost,
+    /// The room came under another name, where another log may stand.
+    Arrived { elsewhere: bool },
+    /// The room's key was removed, and its log's if that was empty.
     Vanished,
+    /// The room's key was removed by hand.
+    Deleted,
 }
 
 /// Why a room begins a new history.
@@ -57,7 +70,10 @@ pub enum Beginning {
         grace_ms: Option<u64>,
     },
     Restored,
-    Moved,
+    /// To a name with the log that the room left behind when it was last moved so, or to one whose log is its own.
+    Moved {
+        elsewhere: bool,
+    },
 }
 
 #[derive(Clone)]
@@ -69,10 +85,16 @@ pub struct Node {
     pub stream: Vec<Event>,
     /// Whether the stream takes events.
     pub writable: bool,
+    /// The room's log, and the one under the other name that it may be moved to.
+    pub log: Log,
+    pub elsewhere: Log,
+    /// Whether the log takes messages: no foreign entry is ahead.
+    pub log_writable: bool,
     pub sent: Vec<Sent>,
     /// In the place of chance: no two nodes draw the same gen.
     id: u32,
     last_gen_ms: u64,
+    chance: Chance,
 }
 
 impl Node {
@@ -83,9 +105,13 @@ impl Node {
             settings: Settings::default(),
             stream: Vec::new(),
             writable: true,
+            log: Log::default(),
+            elsewhere: Log::default(),
+            log_writable: true,
             sent: Vec::new(),
             id,
             last_gen_ms: 0,
+            chance: Chance::new(id.into()),
         }
     }
 
@@ -120,20 +146,63 @@ impl Node {
                 let (leases, users) = self.room.as_mut().map_or((0, 0), |room| room.count(env.now.mono));
                 Ok(Reply::words([&leases, &users]))
             }
+            Command::Send(send) => self.send(send, env),
+            Command::Post(post) => self.post(post, env),
+            Command::Replay { by, gen, after, count } => self.replay(by, gen, *after, *count, env),
+            Command::Snapshot { by, count } => self.snapshot(by, *count, env),
+            Command::Hold(name) => self.hold(name, env),
+            Command::Unhold(name) => self.unhold(name, env),
+            Command::Holds => Ok(Reply::Words(self.holds())),
+            Command::Trim => Ok(self.trim(env)),
+            Command::Mark { user, device, claim, seq } => {
+                let (user, device) = (user.as_bytes(), device.as_bytes());
+                self.mark(&Mark { user, device, claim: *claim, seq: *seq }, env)
+            }
+            Command::Ack { by, seq } => self.ack(by, *seq, env),
+            Command::Lag => Ok(Reply::Maps(self.lag(env))),
         }
     }
 
-    /// The reaper, to the end: expiry, forgetting, the end of grants and that of an empty room.
+    /// The reaper, to the end: expiry, forgetting, the end of grants, retention and the end of an empty room.
     pub fn tick(&mut self) {
         let settings = self.settings.clone();
         let env = &Env { now: self.now, settings: &settings };
         while self.expire_one(env) {}
         self.forget();
         self.end_grants(env);
+        self.retain();
         if self.room.as_ref().and_then(|room| room.vanishes_at(&settings)).is_some_and(|at| at <= self.now.mono) {
-            self.room = None;
+            self.vanish();
             self.sent.push(Sent::Vanished);
         }
+    }
+
+    fn vanish(&mut self) {
+        self.room = None;
+        if self.log.entries().is_empty() {
+            self.log = Log::default();
+        }
+    }
+
+    /// Somebody deletes the room's key.
+    pub fn delete(&mut self) {
+        self.room = None;
+        self.sent.push(Sent::Deleted);
+    }
+
+    /// Somebody deletes the log.
+    pub fn lose_log(&mut self) {
+        self.log = Log::default();
+        self.room.iter_mut().for_each(Room::doubt_log);
+        self.sent.push(Sent::LogLost);
+    }
+
+    /// Its value is under another name now.
+    fn arrive(&mut self, elsewhere: bool) {
+        if elsewhere {
+            std::mem::swap(&mut self.log, &mut self.elsewhere);
+        }
+        self.room.iter_mut().for_each(Room::set_arrived);
     }
 
     /// Forgets the tombstones whose window is over.
@@ -148,7 +217,11 @@ impl Node {
     /// A replica gets what its primary sent.
     pub fn receive(&mut self, sent: Sent) {
         match sent {
-            Sent::Unit { effects, events } => {
+            Sent::Unit { effects, events, message } => {
+                if let Some((message, first)) = message {
+                    assert!(self.log.add(&message), "a replica's log is what its primary's is");
+                    self.log.trim_before(first);
+                }
                 let effects = codec::decode(&effects, self.now).expect("effects a node encoded");
                 let begins = matches!(effects.first(), Some(Effect::Began(_)));
                 let room = if begins { Some(self.room.get_or_insert_default()) } else { self.room.as_mut() };
@@ -163,7 +236,11 @@ impl Node {
                     room.replay_renew(&beat, &Env { now: self.now, settings: &settings });
                 }
             }
-            Sent::Vanished => self.room = None,
+            Sent::Trimmed { first } => drop(self.log.trim_before(first)),
+            Sent::LogLost => self.log = Log::default(),
+            Sent::Arrived { elsewhere } => self.arrive(elsewhere),
+            Sent::Vanished => self.vanish(),
+            Sent::Deleted => self.room = None,
         }
     }
 
@@ -171,23 +248,31 @@ impl Node {
     pub fn begin(&mut self, why: Beginning) {
         let gen = self.draw_gen();
         let last_event = self.last_event();
+        let elsewhere = matches!(why, Beginning::Moved { elsewhere: true });
+        if self.room.is_some() && !matches!(why, Beginning::Era { .. }) {
+            self.arrive(elsewhere);
+            self.sent.push(Sent::Arrived { elsewhere });
+        }
+        let found = self.met();
         let Some(room) = &mut self.room else { return };
+        let met = room.has_arrived().then_some(found);
         let gen = Gen { ms: gen.ms.max(room.last_gen_ms() + 1), ..gen };
         self.last_gen_ms = gen.ms;
         let unknown_ms = gen.ms - room.written_gen_ms();
         let above_lost = room.highest_epoch().saturating_add(LOST_EPOCHS + unknown_ms * LOST_EPOCHS_PER_MS);
         let (floor, lost_events) = match why {
             Beginning::Era { .. } | Beginning::Restored => (above_lost.min(MAX), LOST_EVENTS),
-            Beginning::Moved => (0, 0),
+            Beginning::Moved { .. } => (0, 0),
         };
         let recovery = match why {
             Beginning::Era { grace_ms } => {
                 let granted = room.policy(&self.settings).wants_grants();
                 Some(Recovery { at: self.now.mono, grace_ms, granted })
             }
-            Beginning::Restored | Beginning::Moved => None,
+            Beginning::Restored | Beginning::Moved { .. } => None,
         };
-        let past = room.past_with_this();
+        // Positions in the streams of another name mean nothing here.
+        let past = if met.is_some() { Vec::new() } else { room.past_with_this() };
         room.begin(Began {
             gen,
             floor,
@@ -195,7 +280,7 @@ impl Node {
             at: self.now.mono,
             recovery,
             past,
-            met: None,
+            met,
         });
     }
 
@@ -237,7 +322,8 @@ impl Node {
             }
         };
         let view = self.room.as_ref().and_then(|room| room.open_view(session.as_bytes(), env));
-        Ok(Reply::Map(open_fields(&view.expect("what was opened"), env.now)))
+        let view = view.expect("what was opened");
+        Ok(Reply::Map(open_fields(&view, self.log.edges(view.log_seq).oldest, env.now)))
     }
 
     fn renew(&mut self, renew: &Renew, env: &Env) -> Result<Reply, Refusal> {
@@ -285,7 +371,7 @@ impl Node {
             }
         }
         if let Some(effects) = batch.into_bytes() {
-            self.sent.push(Sent::Unit { effects, events: Vec::new() });
+            self.sent.push(Sent::Unit { effects, events: Vec::new(), message: None });
         }
         Ok(Reply::Words(words))
     }
@@ -312,7 +398,8 @@ impl Node {
                     }
                     None => {
                         let effect = Effect::Renewed(Id::new(renew.session.as_bytes()), renewed);
-                        self.sent.push(Sent::Unit { effects: codec::encode(&[effect], now), events: Vec::new() });
+                        let effects = codec::encode(&[effect], now);
+                        self.sent.push(Sent::Unit { effects, events: Vec::new(), message: None });
                     }
                 }
                 (status_of(extra.signal), slot)
@@ -391,6 +478,14 @@ impl Node {
         if plan.needs_stream && !plan.events.is_empty() && !self.writable {
             return Err(Refusal::LogState);
         }
+        let message = plan.message.clone();
+        let first = self.append(&plan);
+        if message.is_some() && first.is_none() {
+            return Err(Refusal::LogState);
+        }
+        if let Some(message) = message.as_ref().filter(|_| plan.looks) {
+            plan.looked(&self.log.edges(message.seq), &Env { now: self.now, settings: &self.settings });
+        }
         plan.note(if self.writable { 0 } else { plan.events.len() as u64 });
         let room = match fresh {
             Some(fresh) => self.room.insert(fresh),
@@ -399,13 +494,14 @@ impl Node {
         plan.effects.iter().for_each(|effect| room.apply(effect));
         let events = if self.writable { plan.events } else { Vec::new() };
         self.stream.extend(events.iter().cloned());
-        self.sent.push(Sent::Unit { effects: codec::encode(&plan.effects, self.now), events });
+        let (effects, message) = (codec::encode(&plan.effects, self.now), message.zip(first));
+        self.sent.push(Sent::Unit { effects, events, message });
         Ok(())
     }
 
     fn fresh(&mut self, env: &Env) -> Room {
-        let (gen, event_n) = (self.draw_gen(), self.last_event());
-        Room::new(Began { gen, floor: 0, event_n, at: env.now.mono, recovery: None, past: Vec::new(), met: None })
+        let (gen, event_n, met) = (self.draw_gen(), self.last_event(), Some(self.met()));
+        Room::new(Began { gen, floor: 0, event_n, at: env.now.mono, recovery: None, past: Vec::new(), met })
     }
 
     fn draw_gen(&mut self) -> Gen {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::client::grant_token_of;
-use super::super::command::{field, Command, Fields, Grant, Open, Renew, Reply};
+use super::super::command::{field, Command, Fields, Grant, Open, Renew, Reply, Send, Session};
 use super::super::node::Node;
 use super::super::operator::Operator;
 use super::{live, Before};
@@ -31,14 +31,16 @@ pub fn inv_2_a_revoked_user_has_no_active_lease(node: &Node) {
     }
 }
 
-/// Whoever opened or renewed had no mark and, where grants are wanted, a live one, whose token an OPEN presented.
+/// Whoever opened, renewed or sent had no mark and, where grants are wanted, a live one: for writing if it sent, and
+/// with its token if it opened.
 pub fn inv_2_only_the_granted_are_let_in(before: &Before, command: &Command) {
     let (user, device, open) = match command {
         Command::Open(open) => {
             let (user, device) = open.holder();
             (user, device, Some(open))
         }
-        Command::Renew(Renew { session, state, .. }) if state.as_deref() != Some("closed") => {
+        Command::Renew(Renew { state: Some(state), .. }) if state == "closed" => return,
+        Command::Renew(Renew { session, .. }) | Command::Send(Send { by: Session { session, .. }, .. }) => {
             let lease = before.session(session).expect("a lease that accepts a command is known");
             let of = |name| field(lease, name).unwrap_or_default().to_owned();
             (of("user"), of("device"), None)
@@ -52,6 +54,9 @@ pub fn inv_2_only_the_granted_are_let_in(before: &Before, command: &Command) {
     }
     let granted = record.filter(|record| field(record, "level") != Some("nil"));
     let granted = granted.unwrap_or_else(|| panic!("let in without a grant: {command:?}"));
+    if matches!(command, Command::Send(_)) {
+        assert_eq!(field(granted, "level"), Some("WRITE"), "a message without a grant to write: {command:?}");
+    }
     if let (Some(Open { grant_token, .. }), Some("1")) = (open, field(granted, "token")) {
         assert_eq!(grant_token.as_ref(), Some(&grant_token_of(&user)), "let in without the grant's token");
     }

@@ -66,6 +66,21 @@ impl Naive {
         Ok(())
     }
 
+    pub(super) fn has_live_grant(&self, user: &str) -> bool {
+        self.live_grant(user).is_some()
+    }
+
+    pub(super) fn is_revoked(&self, user: &str) -> bool {
+        self.record(user).revoked
+    }
+
+    pub(super) fn check_may_write(&self, user: &str) -> Result<(), String> {
+        match self.live_grant(user) {
+            Some(grant) if self.wants_grants() && grant.level == "READ" => Err("DENIED readonly".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
     /// What OPEN asks before anything else.
     pub(super) fn check_access(&self, o: &Open, device: &str) -> Result<(), String> {
         self.check_marks(&o.user, device)?;

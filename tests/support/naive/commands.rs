@@ -45,6 +45,17 @@ impl Naive {
                 let (leases, users) = count(self.leases.iter().filter(|l| self.is_live(l)));
                 Ok(Reply::words([&leases, &users]))
             }
+            Command::Send(send) => self.send(send),
+            Command::Post(post) => self.post(post),
+            Command::Replay { by, gen, after, count } => self.replay(by, gen, *after, *count),
+            Command::Snapshot { by, count } => self.snapshot(by, *count),
+            Command::Hold(name) => Ok(self.hold(name)),
+            Command::Unhold(name) => Ok(self.unhold(name)),
+            Command::Holds => Ok(Reply::Words(self.holds())),
+            Command::Trim => Ok(self.trim()),
+            Command::Mark { user, device, claim, seq } => self.mark(user, device, *claim, *seq),
+            Command::Ack { by, seq } => self.ack(by, *seq),
+            Command::Lag => Ok(Reply::Maps(self.lag())),
         }
     }
 
@@ -172,7 +183,10 @@ impl Naive {
             ("now", self.now().to_string()),
             ("replaced", or_nil(l.replaced.clone())),
             ("gen", self.gen.clone()),
+            ("log_seq", self.log.seq.to_string()),
+            ("log_oldest", self.log_oldest().to_string()),
             ("event_n", self.n.to_string()),
+            ("acked", self.acked(&l.user, &l.device).to_string()),
         ])
     }
 
