@@ -8,6 +8,7 @@ from chaos import report, rules
 from chaos.line import Line
 
 GEN, LATER = "1000-a", "5000-b"
+JUMPED = 1 << 21
 
 
 def call(op, args, *, at=1000, node="a", who="w", room="r", **fate):
@@ -85,8 +86,8 @@ BAD = {
                        {"epochs_rise", "one_ending_a_lease"}),
     "an epoch again, of one that was lost": ([opening("s3", 9, at=2200), line(2300), opening("s4", 8, at=2400, node="b")],
                                              {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005),
-                                                         event(3, "opened", "s2", 2, 2005), event(4, "removed", "s2", 2, 2404, LATER),
-                                                         event(5, "opened", "s4", 8, 2404, LATER)],
+                                                         event(3, "opened", "s2", 2, 2005), event(JUMPED, "removed", "s2", 2, 2404, LATER),
+                                                         event(JUMPED + 1, "opened", "s4", 8, 2404, LATER)],
                                               "leases": {"s4": {"epoch": 8, "state": "active", "seq": 0}}}, "epochs_rise"),
     "a session that is gone": ([opening("s3", 9, at=3000, user="v")], {}, "acknowledged_is_kept"),
     "a heartbeat that is gone": ([renewal("s1", 1, 10, at=1500)], {}, "acknowledged_is_kept"),
@@ -101,6 +102,8 @@ BAD = {
     "no removal": ([], {"leases": {"nobody": {"epoch": 5, "state": "active", "seq": 0}}}, "one_ending_a_lease"),
     "a jump within a gen": ([], {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005), event(4, "opened", "s2", 2, 2005)]},
                             "one_ending_a_lease"),
+    "a gen without a jump": ([], {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005, LATER), event(3, "opened", "s2", 2, 2005, LATER)]},
+                             "one_ending_a_lease"),
     "a message twice": ([], {"messages": [message(1), message(2), message(3), message(4, id="m1")]}, {"one_seq_a_message", "acknowledged_is_kept",
                                                                                                     "readers_miss_nothing"}),
     "a hole in the log": ([], {"messages": [message(1), message(3)]}, {"one_seq_a_message", "acknowledged_is_kept", "readers_miss_nothing"}),

@@ -14,6 +14,8 @@ from .line import Line
 
 # The servers read the clock once a command, and take small steps of the wall clock not over.
 CLOCK_MS = 100
+# What a load or a promotion passes over, so that no reader takes an event for one that was lost.
+LOST_EVENTS = 1 << 20
 EXPECTED = {"STALE", "DENIED", "HELD", "READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED", "TRYAGAIN", "OOM",
             "ERR the seq is beyond the newest message", "ERR the room does not know this holder"}
 FOR_GOOD = ("STALE superseded", "STALE left", "STALE kicked", "STALE revoked")
@@ -96,7 +98,7 @@ def seq_at_the_end(run, removed, session):
 # -------------------------------------------------------------------- what is there at the end
 
 def one_ending_a_lease(run, line):
-    """Every lease has one `opened` and at most one `removed`; those without are the ones the roster shows; n jumps with gen only."""
+    """Every lease has one `opened` and at most one `removed`; those without are the ones the roster shows; n jumps with every new gen, and only then."""
     for name, room in run.rooms.items():
         try:
             ledger = Ledger(room["events"], jumps_allowed=False)
@@ -107,6 +109,9 @@ def one_ending_a_lease(run, line):
         if ledger.leases.keys() != live:
             yield f"{name}: by events alone {sorted(ledger.leases.keys() - live)}, by the roster alone {sorted(live - ledger.leases.keys())}"
         epochs = {}
+        for former, event in zip(room["events"], room["events"][1:]):
+            if former["gen"] != event["gen"] and event["n"] < former["n"] + LOST_EVENTS:
+                yield f"{name}: {event['id']} of a new gen follows {former['id']} without a jump"
         for event in room["events"]:
             if event["type"] == "opened":
                 holder = event["user"], event["device"]
