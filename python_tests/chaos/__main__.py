@@ -17,7 +17,7 @@ from .faults import Faults
 from .history import History
 from .nodes import PERSISTENCE, Nodes
 from .proxy import Link
-from .readers import Follower, Reader
+from .readers import Consumer, Listener, Reader
 from .traffic import GRANTED, ROOMS, Bot, Devices, Gateway, Moderator, Probe
 
 SHOWN = 20
@@ -66,8 +66,8 @@ def run(options, path):
         watcher.start()
         prepare(nodes)
         actors = cast(nodes, noted, stopping, options.seed)
-        follower = Follower(nodes, noted, watching, options.seed, "follower")
-        for actor in (*actors, follower):
+        followers = [kind(nodes, noted, watching, options.seed, kind.__name__.lower()) for kind in (Consumer, Listener)]
+        for actor in (*actors, *followers):
             actor.start()
         with failures_noted(nodes, noted):
             disturb(nodes, Faults(nodes, noted, options.seed, options.only), options.seconds)
@@ -77,7 +77,8 @@ def run(options, path):
         with failures_noted(nodes, noted):
             run_out(nodes)
         watching.set()
-        follower.join()
+        for follower in followers:
+            follower.join()
         with failures_noted(nodes, noted):
             conclude(nodes, noted)
     finally:
