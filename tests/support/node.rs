@@ -153,7 +153,7 @@ impl Node {
             Command::Hold(name) => self.hold(name, env),
             Command::Unhold(name) => self.unhold(name, env),
             Command::Holds => Ok(Reply::Words(self.holds())),
-            Command::Trim => Ok(self.trim(env)),
+            Command::Trim => self.trim(env),
             Command::Mark { user, device, claim, seq } => {
                 let (user, device) = (user.as_bytes(), device.as_bytes());
                 self.mark(&Mark { user, device, claim: *claim, seq: *seq }, env)
