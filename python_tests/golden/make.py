@@ -12,6 +12,7 @@ from harness import Client, Server, Way, rooms
 
 START = 1894006800000
 NOW = START + 1000  # when the room has been filled
+WINDOW = 1000000
 ODD = b"\xff\xfe\x00\x80\xc3\x28"
 
 
@@ -45,15 +46,17 @@ def fill(client):
 def fill_access(client, until):
     client("LEASE.GRANT", "r", "u12", "WRITE", "UNTIL", until, "TOKEN", "s3cret", "VERSION", 3)
     client("LEASE.GRANT", "r", ODD, "READ")
+    client("LEASE.GRANT", "r", "u14", "READ", "UNTIL", client.now() + 500, "VERSION", 7)
     client("LEASE.REVOKE r u13 VERSION 4")
     client("LEASE.REVOKE r u3 DEVICE tablet")
 
 
 def fill_messages(client):
-    """Five messages, of which the log keeps three; a cursor of each kind; two holds."""
-    client("LEASE.SETPOLICY r retain-count 3 dedup-ms 1000000")
-    for number in (1, 2, 3):
+    """Five messages, of which the log keeps three, and two windows end; a cursor of each kind; two holds."""
+    for number, window in ((1, 500), (2, WINDOW), (3, 500)):
+        client(f"LEASE.SETPOLICY r retain-count 3 dedup-ms {window}")
         client(f"LEASE.SEND r active 1 m{number} x")
+    client(f"LEASE.SETPOLICY r dedup-ms {WINDOW}")
     client("LEASE.POST r bot m1 posted")
     client("LEASE.SEND", "r", ODD, 1, ODD, ODD)
     client("LEASE.TRIM r")
@@ -63,6 +66,46 @@ def fill_messages(client):
     client("LEASE.ACK", "r", ODD, 1, 5)
     client("LEASE.HOLD r case7")
     client("LEASE.HOLD", "r", ODD)
+
+
+def come_and_gone(client):
+    """In a second before: a room q, whose cursor, grant, hold and record end; the next q meets its log, and goes too."""
+    client.raw("CONFIG SET lease.cursor-ms 1")
+    client("LEASE.SETPOLICY q retain-count 1 dedup-ms 0")
+    client("LEASE.GRANT", "q", "u1", "READ", "UNTIL", client.now() + 1)
+    for number in (1, 2):
+        client(f"LEASE.POST q bot m{number} x")
+    client("LEASE.MARK q u1 default QUEUED 1")
+    client("LEASE.TRIM q")
+    client.advance(1000)
+    client.raw("CONFIG SET lease.cursor-ms 604800000")
+    client.raw("DEL q")
+    client("LEASE.HOLD q case6")
+    for hold in ("case6", "orphan"):
+        assert client(f"LEASE.UNHOLD q {hold}") == 1
+    client.raw("DEL q {q}:log {q}:events")
+
+
+def come_to_an_end(client):
+    """After all: a lease that is closed and forgotten, a deadline cut by a grant; a gen ends, which is returned with its last message."""
+    client("LEASE.SETPOLICY r tombstone-ms 0")
+    epoch = client("LEASE.OPEN r u15 SESSION forgotten")["epoch"]
+    assert client(f"LEASE.RENEW r forgotten {epoch} 1 STATE closed OBSERVED 5")[0] == b"ended"
+    client("LEASE.SETPOLICY r tombstone-ms default")
+    client("LEASE.GRANT", "r", "u2", "WRITE", "UNTIL", client.now() + 10000)
+    for access in ("granted", "default"):
+        client(f"LEASE.SETPOLICY r access {access}")
+    position = client("LEASE.SNAPSHOT r active 1")
+    client.raw("DEBUG RELOAD")
+    assert client("LEASE.POST r bot m4 x")["gen"] != position["gen"]
+    return [position["gen"], position["current"]]
+
+
+def moved(client):
+    """DUMP of the room as it arrives under a name, twice: nothing is written yet, and records of its log are still to be made."""
+    *_, dump = client.connection.pipeline([["MULTI"], ["COPY", "{r}:log", "{t}:log"], ["RENAME", "r", "t"], ["LEASE.HOLD", "t", "case8"],
+                                           ["RENAME", "t", "u"], ["DUMP", "u"], ["EXEC"]])[-1]
+    return dump
 
 
 def told(room):
@@ -90,19 +133,22 @@ def read_told(folder):
 def main(version):
     folder = pathlib.Path(__file__).parent / version
     folder.mkdir()  # fails if there is one
-    server = Server(clock=START, redis={"appendonly": "yes", "aof-use-rdb-preamble": "no"})
+    server = Server(clock=START - 1000, redis={"appendonly": "yes", "aof-use-rdb-preamble": "no"})
     try:
         client = Client(server, Way("plain", 3))
+        come_and_gone(client)
         fill(client)
+        gen = come_to_an_end(client)
         assert client.now() == NOW
         (_, room), = rooms.scan(server).items()
-        (folder / "told.json").write_text(json.dumps(told(room), indent=1, sort_keys=True) + "\n")
+        (folder / "told.json").write_text(json.dumps(told(room) | {"gen": plain(gen)}, indent=1, sort_keys=True) + "\n")
         (folder / "room.dump").write_bytes(client.raw("DUMP r"))
         shutil.copytree(server.path / "appendonlydir", folder / "effects" / "appendonlydir")
         server.rewrite_aof("no")
         shutil.copytree(server.path / "appendonlydir", folder / "rewrite" / "appendonlydir")
         client.raw("SAVE")
         shutil.copy(server.path / "dump.rdb", folder / "dump.rdb")
+        (folder / "moved.dump").write_bytes(moved(client))
     finally:
         server.discard()
 
