@@ -18,7 +18,7 @@ use super::dedupe::Known;
 use super::effect::Gen;
 use super::id::{Id, SessionKey, DEFAULT_DEVICE};
 use super::lease::{Extras, Flags, Lease, Phase, Reason};
-use super::log::{Log, Reading, GENS};
+use super::log::{Log, Reading};
 use super::room::Room;
 use super::time::{Ms48, Now, MAX};
 use super::wire::{Corrupt, Reader, Writer};
@@ -352,15 +352,12 @@ fn read_log(r: &mut Reader, log: &mut Log) -> Result<(), Corrupt> {
     log.past = read_past(r)?;
     for _ in 0..r.number()? {
         let reading = Reading { seq: r.number()?, at: r.number()?, mono: r.moment()? };
-        if log.readings.last().is_some_and(|before| before.seq >= reading.seq) {
-            return Err(Corrupt("readings out of order"));
+        if reading.seq > log.seq || log.readings.last().is_some_and(|before| before.seq >= reading.seq) {
+            return Err(Corrupt("readings out of order, or of no message"));
         }
         log.readings.push(reading);
     }
     log.rebuilding = r.option(Reader::number)?;
-    if log.past.len() > GENS {
-        return Err(Corrupt("more gens than a room keeps"));
-    }
     Ok(())
 }
 
