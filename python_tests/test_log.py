@@ -96,6 +96,18 @@ def test_log_01_a_large_log_is_rebuilt(client, numbers):
     assert send(client, [numbers + 1], "b") == accepted([numbers + 1])
 
 
+@TWO_WAYS
+def test_log_01_no_trim_before_all_is_known(client):
+    """LOG-01 One of room, LOG and EV is lost: TRIM waits like SEND, for it would take what the room does not know yet for new when it comes again."""
+    a_room_at(client, 3000)
+    *_, trimmed = client.transaction("DEL r", "LEASE.SETPOLICY r retain-count 1", "LEASE.UNHOLD r orphan", "LEASE.TRIM r")
+    assert trimmed.code == "TRYAGAIN"
+    assert client.raw("XLEN", LOG) == 3000
+    assert client.sent("LEASE.POST r u1 m1 p1")["seq"] == 1
+    assert client("LEASE.TRIM r") > 2000
+    assert client.sent("LEASE.POST r u1 m2 p2")["seq"] == 2
+
+
 @pytest.mark.server(clock=None)
 @pytest.mark.parametrize("interrupted", ("DEBUG RELOAD", "RENAME", "nothing"))
 @ONE_WAY

@@ -5,7 +5,9 @@ error is always a `Refused` holding the text as the server sent it; whoever sent
 """
 
 import redis
+from redis.backoff import NoBackoff
 from redis.connection import Connection as Socket
+from redis.retry import Retry
 
 
 class Refused(Exception):
@@ -24,11 +26,12 @@ def words(command):
 
 
 class Connection:
-    def __init__(self, port, protocol=3, db=0, username=None, password=None):
+    def __init__(self, port, protocol=3, db=0, username=None, password=None, timeout=60):
+        # Whoever connects says whether to try again.
         self.socket = Socket(host="127.0.0.1", port=port, protocol=protocol, db=db, username=username, password=password,
-                             socket_timeout=60, driver_info=None)
+                             socket_timeout=timeout, retry=Retry(NoBackoff(), 0), driver_info=None)
         self.socket.connect()
-        self.protocol = protocol
+        self.protocol, self.timeout = protocol, timeout
 
     def __call__(self, *command):
         """The reply to one command, written as one text or as its arguments; raises `Refused`."""
@@ -46,9 +49,9 @@ class Connection:
     def send(self, commands):
         self.socket.send_packed_command(self.socket.pack_commands(commands))
 
-    def read(self, timeout=60):
+    def read(self, timeout=None):
         try:
-            return as_values(self.socket.read_response(timeout=timeout, push_request=True))
+            return as_values(self.socket.read_response(timeout=timeout or self.timeout, push_request=True))
         except redis.ResponseError as error:
             return as_values(error)
 

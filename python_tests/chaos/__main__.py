@@ -1,0 +1,170 @@
+"""One run: `python -m chaos --seconds 60 --seed 1`, or the check of an earlier history: `python -m chaos --check FILE`."""
+
+import argparse
+import contextlib
+import pathlib
+import sys
+import tempfile
+import threading
+import time
+
+from harness import aftermath, events, messages, rooms, wait_until
+from harness.process import EXECUTABLE
+from harness.replies import normal
+
+from . import history, report, rules
+from .faults import Faults
+from .history import History
+from .nodes import PERSISTENCE, Nodes
+from .proxy import Link
+from .readers import Follower, Reader
+from .traffic import GRANTED, ROOMS, Bot, Devices, Gateway, Moderator, Probe
+
+SHOWN = 20
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="chaos", description=__doc__.split("\n")[0])
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 100000)
+    parser.add_argument("--persistence", choices=PERSISTENCE, help="instead of the seed's choice")
+    parser.add_argument("--only", nargs="*", help="these faults alone")
+    parser.add_argument("--history", type=pathlib.Path, help="where it is written (default: a file that stays if the run fails)")
+    parser.add_argument("--check", type=pathlib.Path, metavar="FILE", help="check a history, run nothing")
+    options = parser.parse_args()
+    path = options.check or options.history or pathlib.Path(tempfile.gettempdir(), f"chaos-{options.seed}.jsonl")
+    if not options.check:
+        options.persistence = options.persistence or list(PERSISTENCE)[options.seed % len(PERSISTENCE)]
+        print(f"seed {options.seed}, {options.seconds} s, {options.persistence}, {EXECUTABLE}", flush=True)
+        run(options, path)
+    sys.exit(judged(path, keep=options.check or options.history))
+
+
+def judged(path, keep):
+    """Prints what the history tells; 1 if something did not hold, and the file stays."""
+    records = history.load(path)
+    print("\n".join(report.availability(records)))
+    calls = [record for record in records if record["kind"] == "call"]
+    lines = [record for record in records if record["kind"] == "line"]
+    print(f"{len(calls)} requests, {sum('reply' in call for call in calls)} accepted, {sum('lost' in call for call in calls)} without a reply; "
+          f"{len(lines) - 1} changes of the primary's line; {sum(record['kind'] == 'event' for record in records)} events handed out")
+    violations = rules.check(records)
+    print(f"{len(violations)} violations", *violations[:SHOWN], sep="\n  ")
+    if violations:
+        print(f"the history: {path}")
+    elif not keep:
+        path.unlink()
+    return bool(violations)
+
+
+def run(options, path):
+    noted = History(path)
+    nodes = Nodes(noted, options.persistence, {name: Link() for name in "abc"})
+    watching, stopping = threading.Event(), threading.Event()
+    try:
+        watcher = threading.Thread(target=nodes.watch, args=(watching,), daemon=True)
+        watcher.start()
+        prepare(nodes)
+        actors = cast(nodes, noted, stopping, options.seed)
+        follower = Follower(nodes, noted, watching, options.seed, "follower")
+        for actor in (*actors, follower):
+            actor.start()
+        with failures_noted(nodes, noted):
+            disturb(nodes, Faults(nodes, noted, options.seed, options.only), options.seconds)
+        stopping.set()
+        for actor in actors:
+            actor.join()
+        with failures_noted(nodes, noted):
+            run_out(nodes)
+        watching.set()
+        follower.join()
+        with failures_noted(nodes, noted):
+            conclude(nodes, noted)
+    finally:
+        stopping.set()
+        watching.set()
+        nodes.discard()
+        noted.close()
+
+
+@contextlib.contextmanager
+def failures_noted(nodes, noted):
+    """What breaks the run itself is a violation too."""
+    try:
+        yield
+    except Exception as error:
+        noted.note("alarm", text=nodes.ended_by_itself() or f"{type(error).__name__}: {error}")
+        nodes.heal()
+
+
+def cast(nodes, noted, stopping, seed):
+    common = nodes, noted, stopping, seed
+    return [*(Devices(*common, f"devices-{letter}") for letter in "abcd"), Gateway(*common, "gateway"), Bot(*common, "bot"),
+            Moderator(*common, "moderator"), Probe(*common, "probe-a", room=ROOMS[0]), Probe(*common, "probe-b", room=ROOMS[1]),
+            Reader(*common, "reader-a"), Reader(*common, "reader-b"), Reader(*common, "reader-everywhere", everywhere=True)]
+
+
+def prepare(nodes):
+    """Rooms, known to all nodes and on every disk before anything goes wrong."""
+    nodes.in_step()
+    for room in ROOMS:
+        nodes.tell(nodes.primary, "LEASE.SETPOLICY", room, "access", "granted" if room in GRANTED else "open")
+    nodes.in_step()
+    for name in nodes.servers:
+        nodes.tell(name, "SAVE")
+
+
+def disturb(nodes, faults, seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(faults.chance.uniform(0.3, 1.5))
+        faults._next()
+        if died := nodes.ended_by_itself():
+            raise RuntimeError(died)
+    nodes.in_step()
+
+
+def run_out(nodes):
+    """Until the last lease has expired."""
+    wait_until(lambda: not any(nodes.tell(nodes.primary, "LEASE.COUNT", room)[0] for room in ROOMS), 30, "all leases run out")
+    nodes.in_step()
+
+
+def conclude(nodes, noted):
+    """What is there is noted, nodes are compared, and the check after every scenario is made."""
+    nodes.tell(nodes.primary, "CLIENT PAUSE 60000 WRITE")
+    caught_up(nodes)
+    primary = nodes.servers[nodes.primary]
+    primary.call = primary.connect()
+    noted.note("final", rooms={room: at_the_end(primary, room) for room in ROOMS},
+               digests={name: nodes.tell(name, "DEBUG DIGEST", timeout=30) for name in nodes.servers})
+    nodes.tell(nodes.primary, "CLIENT UNPAUSE")
+    for alarm in nodes.alarms():
+        noted.note("alarm", text=alarm)
+    try:
+        aftermath.well(primary)
+        aftermath.accounted(primary)
+    except AssertionError as broken:
+        noted.note("alarm", text=f"the check after every scenario: {str(broken)[:4000]}")
+
+
+def caught_up(nodes):
+    """As far as the primary, which writes nothing any more."""
+    def offsets():
+        found = [nodes.info(name) for name in nodes.servers]
+        return len({info.get("slave_repl_offset", info["master_repl_offset"]) for info in found}) == 1
+    wait_until(offsets, 30, "all nodes stand at one offset")
+
+
+def at_the_end(server, room):
+    def call(*command):
+        return normal(command, server.call(*command))
+    leases, _ = rooms.leases(call, room)
+    holders = rooms.holders(call, room)
+    return {"events": events.read(server.call, room), "messages": messages.read(server.call, room), "leases": leases,
+            "cursors": {b" ".join((*holder, claim.encode())): found[claim] for holder, found in holders.items() for claim in ("queued", "written", "acked")},
+            "versions": {user: grant["version"] or 0 for user, grant in rooms.grants(call, room).items()}}
+
+
+if __name__ == "__main__":
+    main()

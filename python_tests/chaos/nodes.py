@@ -1,0 +1,180 @@
+"""Three servers: who is the primary, how far each replica is known to be, and the steps that faults are made of.
+
+A new *line* begins whenever another process counts as primary, or the same one after a restart. It is noted with `known_until`: what was
+acknowledged before that moment the new primary is known to have, for it had reached an offset that was read later.
+"""
+
+import threading
+
+from harness import Server, wait_until
+from harness.aftermath import ALARMS
+from harness.resp import Connection, Refused
+
+import redis
+
+from .history import now
+
+GONE = (redis.ConnectionError, redis.TimeoutError, OSError)
+SETTINGS = {"repl-ping-replica-period": 1, "repl-timeout": 5, "repl-backlog-size": "1mb", "repl-diskless-sync": "yes",
+            "stop-writes-on-bgsave-error": "no"}
+PERSISTENCE = {
+    "always": {"appendonly": "yes", "appendfsync": "always"},
+    "everysec": {"appendonly": "yes", "appendfsync": "everysec"},
+    "rdb": {"save": "1 1"},
+}
+# An AOF flush may be put off by so much while another one runs.
+PUT_OFF_MS = 3000
+
+
+class Nodes:
+    def __init__(self, history, persistence, links):
+        self.history, self.persistence, self.links = history, persistence, links
+        self.servers, self.lives = {}, {}
+        self.killed = {}  # those that are down because we killed them, and when
+        try:
+            for name in links:
+                # The whole history is to be there at the end: nothing is trimmed.
+                self.servers[name] = Server(clock=None, lease={"events-maxlen": 0, "retain-count": 0}, redis=SETTINGS | PERSISTENCE[persistence])
+                self.lives[name] = 0
+        except BaseException:
+            self.discard()
+            raise
+        self.lock, self.synced, self.marks = threading.Lock(), {}, []
+        self.begin_line(next(iter(links)), now())
+        for name in self.replicas():
+            self.follow(name)
+
+    def replicas(self):
+        return [name for name in self.servers if name != self.primary]
+
+    def port(self, name):
+        return self.servers[name].port
+
+    def tell(self, name, *command, timeout=2):
+        """The reply to one command on a connection of its own."""
+        connection = Connection(self.port(name), timeout=timeout)
+        try:
+            return connection(*command)
+        finally:
+            connection.close()
+
+    def info(self, name):
+        lines = self.tell(name, "INFO replication", timeout=0.5).decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    # ---------------------------------------------------------------- lines
+
+    def begin_line(self, name, known_until):
+        """From now on `name` counts as primary. Noted before it is told so."""
+        with self.lock:
+            self.primary, self.synced, self.marks = name, {}, []
+            self.history.note("line", node=name, at=now(), known_until=known_until)
+
+    def candidate(self):
+        """The replica that is known to be furthest, of those in step with this line at some time; None if there is none."""
+        with self.lock:
+            return max(self.synced, key=self.synced.get, default=None)
+
+    def promote(self, name):
+        with self.lock:
+            known_until = self.synced[name]
+        self.begin_line(name, known_until)
+        self.links[name].heal()
+        self.tell(name, "REPLICAOF NO ONE")
+
+    def follow(self, name):
+        """Makes `name` a replica of the primary, by its link; so it stays over restarts."""
+        self.links[name].target = self.port(self.primary)
+        self.servers[name].set(replicaof=f"127.0.0.1 {self.links[name].port}")
+        if self.servers[name].running():
+            self.tell(name, "REPLICAOF", "127.0.0.1", self.links[name].port)
+
+    def all_follow(self):
+        for name in self.replicas():
+            self.follow(name)
+
+    # ---------------------------------------------------------------- processes
+
+    def kill(self, name):
+        with self.lock:
+            self.lives[name] += 1
+            self.synced.pop(name, None)
+        self.servers[name].stop("kill")
+        self.killed[name] = now()
+
+    def restart_primary(self):
+        """The primary, killed, comes back with what its disk has."""
+        self.servers[self.primary].set(replicaof="no one")
+        at = self.killed[self.primary]
+        self.begin_line(self.primary, {"always": at, "everysec": at - PUT_OFF_MS, "rdb": 0}[self.persistence])
+        self.start(self.primary)
+
+    def restart_replica(self, name):
+        self.follow(name)
+        self.start(name)
+
+    def start(self, name):
+        self.servers[name].start()
+        del self.killed[name]
+
+    # ---------------------------------------------------------------- watching
+
+    def watch(self, stopping):
+        """Keeps `synced`: the time until which each replica is known to have all that was acknowledged."""
+        while not stopping.is_set():
+            self.look()
+            stopping.wait(0.05)
+
+    def look(self):
+        with self.lock:
+            primary, lives, marks = self.primary, dict(self.lives), self.marks
+        sent = now()
+        try:
+            info = self.info(primary)
+        except (*GONE, Refused):
+            return
+        if info["role"] == "master":
+            marks.append((sent, info["master_replid"], int(info["master_repl_offset"])))
+            del marks[:-200]
+        for name in self.servers:
+            if name == primary:
+                continue
+            try:
+                info = self.info(name)
+            except (*GONE, Refused):
+                continue
+            if info.get("master_link_status") != "up":
+                continue
+            reached = [at for at, replid, offset in marks if (replid, True) == (info["master_replid"], offset <= int(info["slave_repl_offset"]))]
+            with self.lock:
+                if reached and marks is self.marks and lives[name] == self.lives[name]:
+                    self.synced[name] = reached[-1]
+
+    def in_step(self, seconds=60):
+        """Waits until both replicas have what the primary has now."""
+        since = now()
+        wait_until(lambda: len(self.synced) == 2 and min(list(self.synced.values())) > since, seconds, "the replicas are in step")
+
+    def heal(self):
+        for link in self.links.values():
+            link.heal()
+
+    def ended_by_itself(self):
+        """A server that nobody killed and that is not there, with what it said last."""
+        for name, server in self.servers.items():
+            if name not in self.killed and not server.running():
+                return f"{name} ended with {server.process.returncode}:\n{server.log()[-6000:]}"
+        return None
+
+    def alarms(self):
+        for name, server in self.servers.items():
+            log = server.log()
+            if alarm := ALARMS.search(log):
+                yield f"{name}: {log[max(0, alarm.start() - 500):alarm.end() + 4000]}"
+
+    def discard(self):
+        for server in self.servers.values():
+            server.discard()
+        for link in self.links.values():
+            link.close()
+

@@ -1,0 +1,187 @@
+"""The checker of `make chaos` can fail: a good history passes, and each of these bad ones breaks the rule it should and no other."""
+
+import copy
+
+import pytest
+
+from chaos import report, rules
+from chaos.line import Line
+
+GEN, LATER = "1000-a", "5000-b"
+
+
+def call(op, args, *, at=1000, node="a", who="w", room="r", **fate):
+    return {"kind": "call", "op": op, "args": args, "sent": at, "done": at + 10, "node": node, "who": who, "room": room} | fate
+
+
+def opening(session, epoch, user="u", **more):
+    return call("OPEN", [user, "DEVICE", "d", "SESSION", session, "TTL", 5000], reply={"epoch": epoch, "ttl_ms": 5000}, **more)
+
+
+def renewal(session, epoch, seq, **more):
+    fate = {} if "error" in more else {"reply": ["renewed", 5000, 0]}
+    return call("RENEW", [session, epoch, seq], **fate, **more)
+
+
+def sending(id, seq, session="s1", epoch=1, **more):
+    return call("SEND", [session, epoch, id, "x"], reply={"status": "accepted", "seq": seq}, **more)
+
+
+def reader(op, *args, at, **more):
+    """By a reader, with whichever of the two sessions is live."""
+    return call(op, [*(["s1", 1] if at < 2000 else ["s2", 2]), *args], at=at, who="reader", **more)
+
+
+def replay(after, seqs, gen=GEN, status="ok", **more):
+    entries = [[seq, "u", f"m{seq}"] for seq in seqs]
+    told = {"status": status, "gen": gen, "next": after + len(seqs), "current": 3, "entries": entries}
+    return reader("REPLAY", gen, after, "COUNT", 10, reply=told, **more)
+
+
+def event(n, kind, session, epoch, at, gen=GEN, **more):
+    return {"id": f"{n}-0", "n": n, "type": kind, "session": session, "epoch": epoch, "user": "u", "device": "d", "gen": gen, "at": at, "seq": 9} | more
+
+
+def message(seq, gen=GEN, id=None):
+    return [seq, {"id": id or f"m{seq}", "user": "u", "at": 1000 + seq, "gen": gen, "payload": "x"}]
+
+
+def handed(event):
+    return {"kind": "event", "who": "f", "room": "r", "id": event["id"], "n": event["n"], "gen": event["gen"]}
+
+
+def line(at, node="b", known_until=0):
+    return {"kind": "line", "at": at, "node": node, "known_until": known_until}
+
+
+def history(calls=(), events=None, messages=None, leases=None, **more):
+    """Two sessions of one holder, three messages, a reader and a follower; all well unless it is changed."""
+    good = [opening("s1", 1, at=1000), renewal("s1", 1, 1, at=1200), sending("m1", 1, at=1300), sending("m2", 2, at=1320), sending("m3", 3, at=1340),
+            reader("SNAPSHOT", at=1350, reply={"gen": GEN, "current": 1, "entries": [[1, "u", "m1"]]}),
+            replay(1, [2, 3], at=1400), opening("s2", 2, at=2000)]
+    events = events or [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005, reason="superseded"), event(3, "opened", "s2", 2, 2005)]
+    room = {"events": events, "messages": messages or [message(1), message(2), message(3)], "cursors": {}, "versions": {},
+            "leases": leases or {"s2": {"epoch": 2, "state": "active", "seq": 0}}} | more
+    return [line(0, "a"), *good, *calls, *map(handed, events), {"kind": "final", "rooms": {"r": room}, "digests": {"a": "1", "b": "1"}}]
+
+
+def broken(records):
+    return {violation.split(":")[0] for violation in rules.check(records)}
+
+
+def test_a_good_history():
+    assert rules.check(history()) == []
+
+
+REVOKED = call("REVOKE", ["v", "VERSION", 1], at=3000, reply=["ok", 0])
+BAD = {
+    "a server that died": ([{"kind": "alarm", "text": "a ended with -6"}], {}, "nothing_unexpected"),
+    "an error nobody expects": ([call("OPEN", ["u", "DEVICE", "d", "SESSION", "s1", "TTL", 1], at=3000, error="LOGSTATE")], {}, "nothing_unexpected"),
+    "an epoch again": ([opening("s3", 2, at=3000, user="v"), opening("s4", 2, at=4000, user="v")],
+                       {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005), event(3, "opened", "s2", 2, 2005),
+                                   event(4, "opened", "s3", 2, 3005, user="v"), event(5, "removed", "s3", 2, 4004, user="v"),
+                                   event(6, "opened", "s4", 2, 4005, user="v")],
+                        "leases": {"s2": {"epoch": 2, "state": "active", "seq": 0}, "s4": {"epoch": 2, "state": "active", "seq": 0}}},
+                       {"epochs_rise", "one_ending_a_lease"}),
+    "an epoch again, of one that was lost": ([opening("s3", 9, at=2200), line(2300), opening("s4", 8, at=2400, node="b")],
+                                             {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005),
+                                                         event(3, "opened", "s2", 2, 2005), event(4, "removed", "s2", 2, 2404, LATER),
+                                                         event(5, "opened", "s4", 8, 2404, LATER)],
+                                              "leases": {"s4": {"epoch": 8, "state": "active", "seq": 0}}}, "epochs_rise"),
+    "a session that is gone": ([opening("s3", 9, at=3000, user="v")], {}, "acknowledged_is_kept"),
+    "a heartbeat that is gone": ([renewal("s1", 1, 10, at=1500)], {}, "acknowledged_is_kept"),
+    "a message that is gone": ([sending("m4", 4, at=1500)], {}, "acknowledged_is_kept"),
+    "a second number for a message": ([sending("m2", 3, at=1500)], {}, "acknowledged_is_kept"),
+    "a message known to the new primary that is gone": ([sending("m4", 4, at=1500), line(1600, known_until=1550)], {}, "acknowledged_is_kept"),
+    "a departure that is gone": ([call("LEAVE", ["s2", 2], at=3000, reply="left")], {}, "acknowledged_is_kept"),
+    "a cursor that went back": ([call("MARK", ["u", "d", "QUEUED", 3], at=3000, reply=3)], {"cursors": {"u d queued": 2}}, "acknowledged_is_kept"),
+    "a revocation that is gone": ([call("REVOKE", ["v", "VERSION", 7], at=3000, reply=["ok", 0])], {"versions": {"v": 6}}, "acknowledged_is_kept"),
+    "a second removal": ([], {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005), event(3, "opened", "s2", 2, 2005),
+                                         event(4, "removed", "s1", 1, 9000)]}, "one_ending_a_lease"),
+    "no removal": ([], {"leases": {"nobody": {"epoch": 5, "state": "active", "seq": 0}}}, "one_ending_a_lease"),
+    "a jump within a gen": ([], {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005), event(4, "opened", "s2", 2, 2005)]},
+                            "one_ending_a_lease"),
+    "a message twice": ([], {"messages": [message(1), message(2), message(3), message(4, id="m1")]}, {"one_seq_a_message", "acknowledged_is_kept",
+                                                                                                    "readers_miss_nothing"}),
+    "a hole in the log": ([], {"messages": [message(1), message(3)]}, {"one_seq_a_message", "acknowledged_is_kept", "readers_miss_nothing"}),
+    "a heartbeat of a removed session": ([renewal("s1", 1, 2, at=2500)], {}, "ended_stays_ended"),
+    "a session that was told it is over": ([renewal("s2", 2, 1, at=2500, error="STALE left"), sending("m3", 3, "s2", 2, at=2700)], {},
+                                           "ended_stays_ended"),
+    "a session that came back by itself": ([renewal("s2", 2, 1, at=8000, error="STALE expired"), replay(3, [], at=8500)],
+                                           {}, "ended_stays_ended"),
+    "an item of a batch of a removed session": ([call("MRENEW", ["s2", 2, 0, "s1", 1, 3], at=2500, reply=[["renewed", 5000], ["duplicate", 5000]])], {},
+                                                "ended_stays_ended"),
+    "expired before its time": ([renewal("s2", 2, 1, at=6000, error="STALE expired")], {}, "nobody_expires_early"),
+    "a revoked user let in": ([REVOKED, call("POST", ["v", "m3", "x"], at=3100, reply={"seq": 3})], {"versions": {"v": 1}},
+                              {"revoked_stay_out", "acknowledged_is_kept"}),
+    "a revoked user let in, though the new primary knows": ([REVOKED, line(3100, known_until=3050), opening("s3", 1, user="v", at=3200, node="b")],
+                                                            {"versions": {"v": 1}}, {"revoked_stay_out", "acknowledged_is_kept"}),
+    "a page with a hole": ([replay(3, [5], at=3000)], {}, "readers_miss_nothing"),
+    "a reader who was not told of a loss": ([line(1500), replay(3, [4], gen=LATER, at=1600, node="b")],
+                                            {"messages": [message(1), message(2), message(3, LATER, "other"), message(4, LATER)]},
+                                            "readers_miss_nothing"),
+    "a reader who is behind at the end": ([sending("m4", 4, at=1500)], {"messages": [message(1), message(2), message(3), message(4)]}, "readers_miss_nothing"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_history(name):
+    calls, changes, rule = BAD[name]
+    records = history(sorted(calls, key=lambda record: record.get("at", record.get("sent", 0))), **changes)
+    assert broken(records) == ({rule} if isinstance(rule, str) else rule)
+
+
+def test_digests_that_differ():
+    records = history()
+    records[-1]["digests"]["b"] = "2"
+    assert broken(records) == {"nodes_agree"}
+
+
+def test_an_event_that_was_not_handed_out():
+    records = [record for record in history() if record.get("kind") != "event" or record["n"] != 2]
+    assert broken(records) == {"followers_get_all_events"}
+
+
+def test_a_lost_event_without_a_jump():
+    """The follower had event 3 from a lost primary; its successor gives the next number in the same gen."""
+    records = history()
+    lost = handed(event(1, "opened", "x", 1, 1000, gen="900-x"))
+    standing = copy.deepcopy(records[-1]["rooms"]["r"]["events"])
+    for one in standing:
+        one["gen"] = "900-x"
+        one["n"] += 1
+        one["id"] = f"{one['n']}-0"
+    records = [record for record in history(events=standing) if record["kind"] != "event"]
+    records[-1:-1] = [lost, *map(handed, standing)]
+    assert broken(records) == {"followers_get_all_events"}
+
+
+@pytest.mark.parametrize("known_until", [0, 1400])
+def test_what_may_be_lost_is_forgiven(known_until):
+    """A message, a revocation and a session that a dead primary had not replicated; whoever had read them was told."""
+    lost = [sending("m9", 4, at=1500), call("REVOKE", ["v", "VERSION", 1], at=1510, reply=["ok", 0]), opening("s9", 3, at=1520, user="v")]
+    after = [line(1600, known_until=known_until), call("POST", ["v", "m4", "x"], at=2100, node="b", reply={"seq": 4}),
+             replay(3, [], status="resync", at=2200, node="b") | {"reply": {"status": "resync", "entries": []}},
+             reader("SNAPSHOT", at=2300, node="b", reply={"gen": LATER, "current": 4, "entries": [[4, "v", "m4"]]})]
+    posted = [4, {"id": "m4", "user": "v", "at": 2105, "gen": LATER, "payload": "x"}]
+    before = [record for record in history(lost + after, messages=[message(1), message(2), message(3), posted])]
+    opened_later = next(record for record in before if record["kind"] == "call" and record["args"][4:5] == ["s2"])
+    opened_later["node"] = "b"
+    assert rules.check(before) == []
+
+
+def test_a_deposed_node_counts_for_nothing():
+    judge = Line([line(0, "a"), line(2000, "b", known_until=1500)])
+    assert judge.on(call("ACK", [], at=1000)) and not judge.on(call("ACK", [], at=2100)) and not judge.on(call("ACK", [], at=1995))
+    assert judge.on(call("ACK", [], at=2100, node="b"))
+    assert not judge.may_be_lost(call("ACK", [], at=1000)) and judge.may_be_lost(call("ACK", [], at=1600))
+    assert not judge.may_be_lost(call("ACK", [], at=1600), by=1900)
+
+
+def test_availability():
+    beats = [renewal("p", 1, number, at=number * 100, who="probe-a") for number in range(1, 31)]
+    for beat in beats[9:15]:
+        del beat["reply"]
+    fault = [{"kind": "fault", "name": "kill", "phase": phase, "at": at} for phase, at in (("begin", 950), ("end", 1750))]
+    rows = {line.split()[0]: line.split() for line in report.availability([*beats, *fault])}
+    assert rows["kill"] == ["kill", "1", "10", "40.00", "%", "660", "660"]
