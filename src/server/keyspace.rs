@@ -52,6 +52,10 @@ struct Unlinked {
 thread_local! {
     static CLOSURES: RefCell<Vec<Closure>> = const { RefCell::new(Vec::new()) };
     static LAST_UNLINKED: RefCell<Option<Unlinked>> = const { RefCell::new(None) };
+    /// A room has expired: its closure must wait for a timer.
+    static EXPIRED: Cell<bool> = const { Cell::new(false) };
+    /// Rooms whose log has expired, until they are told.
+    static LOGS_EXPIRED: RefCell<Vec<(i32, Vec<u8>)>> = const { RefCell::new(Vec::new()) };
     static QUIET: Cell<bool> = const { Cell::new(false) };
     static LISTENING: Cell<bool> = const { Cell::new(false) };
     /// The database that the running MOVE or COPY was called in.
@@ -137,7 +141,13 @@ fn schedule(ctx: Ctx) {
 unsafe extern "C" fn closing_job(ctx: *mut RedisModuleCtx, _data: *mut c_void) {
     // SAFETY: the server calls with a live context.
     let ctx = unsafe { Ctx::new(ctx) };
-    guard(|| close_pending(ctx));
+    guard(|| {
+        if EXPIRED.take() {
+            Timer::start(ctx, 0, close_pending); // for the reason that `expired` tells
+        } else {
+            close_pending(ctx);
+        }
+    });
 }
 
 fn close_pending(ctx: Ctx) {
@@ -232,12 +242,39 @@ fn notified(ctx: Ctx, _class: c_int, event: &CStr, key: Str<'_>) {
             CALLED_IN.take().map(|db| ctx.select_db(db));
         }
         b"restore" => restored(ctx, key),
-        b"del" | b"expired" | b"evicted" => {
+        b"expired" => expired(ctx, key.bytes()),
+        b"del" | b"evicted" => {
             LAST_UNLINKED.take();
             log_went(ctx, key.bytes());
         }
         _ => {}
     }
+}
+
+/// Nothing is opened here: the server may be walking its table of expiring keys, and a key that is opened may be the
+/// next of them, deleted under its hands.
+fn expired(ctx: Ctx, key: &[u8]) {
+    LAST_UNLINKED.take();
+    EXPIRED.set(CLOSURES.with_borrow(|all| !all.is_empty()));
+    if message_log::room_of(key).is_some() {
+        let first = LOGS_EXPIRED.with_borrow_mut(|all| {
+            all.push((ctx.db(), key.to_vec()));
+            all.len() == 1
+        });
+        if first {
+            Timer::start(ctx, 0, logs_expired);
+        }
+    }
+}
+
+fn logs_expired(ctx: Ctx) {
+    let db = ctx.db();
+    for (of, log) in LOGS_EXPIRED.take() {
+        if ctx.select_db(of) {
+            log_went(ctx, &log);
+        }
+    }
+    ctx.select_db(db);
 }
 
 fn forget_closure(db: i32, name: &[u8]) {
