@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from harness import Refused, rooms
+from harness import Refused, rooms, wait_until
 from harness.cluster import Cluster, asking, keys_of, sent_elsewhere
 from harness.events import gen_order, read, stream
 from harness.replies import normal
@@ -252,6 +252,88 @@ def test_api_08_there_and_back(cluster):
     assert answers(target.call) == expected
     assert cluster.move(ROOM, [LOG, ROOM, EV]) is source
     assert answers(source.call) == expected
+
+
+@pytest.fixture
+def atomic(cluster):
+    """A cluster whose server moves slots as a whole."""
+    if not cluster.moves_atomically():
+        pytest.skip("this server has no CLUSTER MIGRATESLOTS")
+    return cluster
+
+
+def test_api_08_an_atomic_move(atomic):
+    """API-08 Slot migration: a slot that moves as a whole changes nothing."""
+    source = a_room(atomic)
+    target, slot = atomic.pair(ROOM)[1], atomic.slot(ROOM)
+    expected, before, held = answers(source.call), rooms.scan(source), streams(source)
+    atomic.migrate_slots(slot, slot, source, target)
+    assert (answers(target.call), rooms.scan(target), streams(target)) == (expected, before, held)
+    wait_until(lambda: source.call("DBSIZE") == 0, what="the source has let go")
+    assert source.lease_info()["rooms"] == source.lease_info()["events_lost"] == 0
+    atomic.migrate_slots(slot, slot, target, source)
+    assert answers(source.call) == expected
+
+
+def test_api_08_an_atomic_move_before_the_first_write(atomic):
+    """API-08 Slot migration: the same of a room of a node that was loaded anew: no epoch comes twice."""
+    source = a_room(atomic)
+    target, slot = atomic.pair(ROOM)[1], atomic.slot(ROOM)
+    gen = rooms.scan(source)[0, b"r"]["gen"]
+    source.call("DEBUG RELOAD")
+    atomic.migrate_slots(slot, slot, source, target)
+    assert gen_order(rooms.scan(target)[0, b"r"]["gen"]) > gen_order(gen)
+    assert normal(["LEASE.OPEN"], target.call("LEASE.OPEN r u1"))["epoch"] > 1024
+
+
+def on_its_way(atomic):
+    """A room whose slot the target knows and the source has not let go: (source, target, slot)."""
+    source = a_room(atomic)
+    target, slot = atomic.pair(ROOM)[1], atomic.slot(ROOM)
+    source.call("DEBUG SLOTMIGRATION PREVENT-PAUSE 1")
+    atomic.begin_migrate_slots(slot, slot, source, target)
+    wait_until(lambda: target.lease_info()["active_leases"] == 3, what="the room has arrived")
+    return source, target, slot
+
+
+def test_api_08_time_during_an_atomic_move(atomic):
+    """API-08 Slot migration: a room that has arrived before its slot waits for what the owner decides."""
+    source, target, slot = on_its_way(atomic)
+    for node in target, source:  # the clock of the target goes before
+        node.call("LEASE.CLOCK ADVANCE 40000")
+        node.call("LEASE.CLOCK ADVANCE 200")
+    assert target.lease_info()["ended_expired"] == 0
+    source.call("LEASE.SEND r a 1 m4 four")
+    source.call("LEASE.RENEW r a 1 8")
+    expected, before = answers(source.call, ASKED[1:]), rooms.scan(source)
+    source.call("DEBUG SLOTMIGRATION PREVENT-PAUSE 0")
+    atomic.await_slots(slot, source, target)
+    assert (answers(target.call, ASKED[1:]), rooms.scan(target)) == (expected, before)
+    assert [event.get("reason") for event in read(target.call, ROOM) if event["type"] == "removed"] == ["left", "expired", "expired"]
+
+
+def test_api_08_an_atomic_move_that_is_given_up(atomic):
+    """API-08 Slot migration: the target drops what it got, and nobody is told."""
+    source, target, _ = on_its_way(atomic)
+    expected, before = answers(source.call), rooms.scan(source)
+    source.call("CLUSTER CANCELSLOTMIGRATIONS")
+    wait_until(lambda: target.lease_info()["rooms"] == 0, what="the target has dropped it")
+    target.call("LEASE.CLOCK ADVANCE 40000")
+    assert (answers(source.call), rooms.scan(source)) == (expected, before)
+    assert target.call("DBSIZE") == target.lease_info()["events_lost"] == target.lease_info()["ended_expired"] == 0
+
+
+def test_api_08_a_large_room_by_an_atomic_move(start, atomic):
+    """API-08 Slot migration: a room of many parts, for the target's replica too."""
+    source = a_room(atomic, [f"LEASE.OPEN r user{number} SESSION s{number} META {number}" for number in range(1500)])
+    source.call.pipeline([f"LEASE.POST r user{number} m{number} x" for number in range(1500)])
+    target, slot = atomic.pair(ROOM)[1], atomic.slot(ROOM)
+    replica = atomic.replica_of(start, target)
+    before, digest = rooms.scan(source), source.call("DEBUG DIGEST-VALUE r")
+    atomic.migrate_slots(slot, slot, source, target)
+    assert (rooms.scan(target), target.call("DEBUG DIGEST-VALUE r")) == (before, digest)
+    replica.in_step()
+    assert replica.call("DEBUG DIGEST") == target.call("DEBUG DIGEST")
 
 
 def test_api_08_a_restored_room_begins_anew(cluster):

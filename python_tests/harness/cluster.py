@@ -98,6 +98,26 @@ class Cluster:
         self.finish(slot, target)
         return target
 
+    # ---------------------------------------------------------------- a slot moves as a whole
+
+    def moves_atomically(self):
+        return any(b"MIGRATESLOTS" in line for line in self.nodes[0].call("CLUSTER HELP"))
+
+    def migrate_slots(self, first, last, source, target):
+        """Valkey's own way."""
+        self.begin_migrate_slots(first, last, source, target)
+        self.await_slots(last, source, target)
+
+    def begin_migrate_slots(self, first, last, source, target):
+        source.call("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", first, last, "NODE", name(target))
+
+    def await_slots(self, last, source, target):
+        def moved():
+            newest, *_ = source.call("CLUSTER GETSLOTMIGRATIONS")
+            assert newest[b"state"] not in (b"failed", b"cancelled"), newest
+            return all(self.sees(node, last, target) for node in self.nodes)
+        wait_until(moved, 60, "all know that the slots have moved")
+
     # ---------------------------------------------------------------- redis-cli
 
     def reshard(self, source, target, slots):
