@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from harness import Refused, rooms, wait_until
+from harness import Refused, rooms, wait_until, ways
 from harness.cluster import Cluster, asking, keys_of, sent_elsewhere
 from harness.events import gen_order, read, stream
 from harness.replies import normal
@@ -121,6 +121,65 @@ def test_api_08_a_moved_room_is_as_before(cluster, order):
     assert (answers(target.call), rooms.scan(target), streams(target)) == (expected, before, held)
     assert source.call("DBSIZE") == 0
     assert {node.lease_info()["events_lost"] for node in cluster.nodes} == {0}
+
+
+def test_api_08_in_scripts_and_transactions(cluster, way):
+    """API-08 Slot migration: the same from within MULTI and EVAL."""
+    source = a_room(cluster)
+    target, slot = cluster.pair(ROOM)[1], cluster.slot(ROOM)
+    commands = ASKED + ["LEASE.POST r u2 new x", "LEASE.OPEN r u7"]
+    cluster.begin(slot, source, target)
+    cluster.migrate(source, target, LOG)
+    there = dict(zip(commands, said(source, way, commands)))
+    assert {command for command, reply in there.items() if reply == "TRYAGAIN"} == {
+        command for command in commands if command.split()[0][6:] in ("OPEN", "REPLAY", "SNAPSHOT", "STATS") or "new" in command}
+    cluster.migrate(source, target, ROOM)
+    # The events are still at the source.
+    assert said(target, way, ["LEASE.OPEN r u7", "LEASE.KICK r USER u1"], first=["ASKING"]) == ["TRYAGAIN", "TRYAGAIN"]
+    assert said(target, way, ["LEASE.REPLAY r a 1 * 1"], first=["ASKING"])[0]["status"] == b"ok"
+    cluster.migrate(source, target, EV)
+    assert "TRYAGAIN" not in said(target, way, commands, first=["ASKING"])
+    cluster.finish(slot, target)
+
+
+def said(node, way, commands, first=()):
+    """The replies to commands that go this way, of a refusal its code; a script names the key it uses."""
+    connection, replies = node.connect(way.protocol), []
+    for command in commands:
+        parts = way.wrap(words(command))
+        if parts[0][0] == "EVAL":
+            parts = [["EVAL", ways.SCRIPT.replace("ARGV", "ARGV, 1"), 1, ROOM, *words(command)]]
+        *_, reply = connection.pipeline([first, *parts] if first else parts)
+        reply = reply[0] if way.name == "multi" and isinstance(reply, list) else reply
+        replies.append(reply.code if isinstance(reply, Refused) else normal(words(command), reply))
+    return replies
+
+
+TAGGED = "x{t}", "{t}:lease:events", "x{t}:log"
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(TAGGED)), ids="-".join)
+def test_api_08_with_the_stream_of_a_tag(start, order):
+    """API-08 Slot migration: with `events-scope tag` the shared stream is one of the room's keys."""
+    cluster = Cluster(start, lease={"events-scope": "tag"})
+    life, questions = ([command.replace(" r", " x{t}", 1) for command in commands] for commands in (LIFE, ASKED))
+    source, target = cluster.pair("x{t}")
+    for command in life:
+        source.call(command)
+    for node in source, target:
+        node.aside.add((0, b"x{t}"))
+    expected = answers(source.call, questions)
+    slot = cluster.slot("x{t}")
+    cluster.begin(slot, source, target)
+    for key in order:
+        cluster.migrate(source, target, key)
+        for command, reply in answers(follow(source, target), questions).items():
+            assert reply == expected[command] or reply == "TRYAGAIN", (key, command)
+    cluster.finish(slot, target)
+    assert answers(target.call, questions) == expected
+    before = target.call("XLEN", TAGGED[1])
+    target.call("LEASE.OPEN x{t} u9")
+    assert target.call("XLEN", TAGGED[1]) == before + 1
 
 
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)

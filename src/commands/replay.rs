@@ -154,7 +154,7 @@ fn snapshot(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         }
     }
     let (name, env) = (args.str(1), rooms::env());
-    let position = streams::shared_position(ctx, name.bytes(), env.settings.events_scope())?;
+    let position = streams::shared_position(ctx, name, env.settings.events_scope())?;
     let current = {
         let mut key = Key::read(ctx, name);
         let room = &rooms::find(ctx, &mut key, name, &env)?.ok_or(Refusal::UNKNOWN_SESSION)?.room;

@@ -6,6 +6,7 @@
 
 use super::api::Ctx;
 use super::call::{call, call_replicated, Answer, Shape, Words};
+use super::slots;
 use super::strings::Str;
 use crate::commands::args::hash_tag;
 use crate::core::event::Event;
@@ -55,11 +56,16 @@ pub fn last_number(ctx: Ctx, stream: &[u8]) -> Result<Option<u64>, Refusal> {
 }
 
 /// The position of a stream that several rooms share, for readers of rosters; `0-0` before its first entry.
-pub fn shared_position(ctx: Ctx, room: &[u8], scope: Scope) -> Result<Option<Vec<u8>>, Refusal> {
-    if is_own(room, scope) {
+pub fn shared_position(ctx: Ctx, room: Str<'_>, scope: Scope) -> Result<Option<Vec<u8>>, Refusal> {
+    if is_own(room.bytes(), scope) {
         return Ok(None);
     }
-    Ok(Some(last_id(ctx, &events(room, scope))?.unwrap_or_else(|| b"0-0".to_vec())))
+    let stream = events(room.bytes(), scope);
+    if let Some(id) = last_id(ctx, &stream)? {
+        return Ok(Some(id));
+    }
+    slots::check(ctx, room, &[stream])?;
+    Ok(Some(b"0-0".to_vec()))
 }
 
 /// Refused if the stream is not here.
