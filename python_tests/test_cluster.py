@@ -204,6 +204,24 @@ def test_api_08_time_waits_for_the_streams(cluster, order):
     assert {node.lease_info()["events_lost"] for node in cluster.nodes} == {0}
 
 
+def test_api_08_the_target_does_nothing_before_it_owns_the_slot(cluster):
+    """API-08 Slot migration: nor does it forget, end grants or let cursors go; once it owns the slot it catches up."""
+    source = a_room(cluster, ["LEASE.SETPOLICY r tombstone-ms 5000", "LEASE.OPEN r u1 SESSION a", "LEASE.OPEN r u1 SESSION b", "LEASE.GRANT r u2 READ UNTIL 5000"])
+    target, slot = cluster.pair(ROOM)[1], cluster.slot(ROOM)
+    cluster.begin(slot, source, target)
+    cluster.migrate(source, target, *keys_of(ROOM))
+    digest = target.call("DEBUG DIGEST-VALUE r")
+    for ms in 6000, 30000:
+        target.call("LEASE.CLOCK", "ADVANCE", ms)
+        target.call("LEASE.CLOCK ADVANCE 200")
+        assert target.call("DEBUG DIGEST-VALUE r") == digest
+    assert (target.lease_info()["reap_backlog"], target.lease_info()["ended_expired"]) == (1, 0)
+    cluster.finish(slot, target)
+    cluster.advance(200)
+    assert (target.lease_info()["reap_backlog"], target.lease_info()["ended_expired"]) == (0, 1)
+    assert target.call("DEBUG DIGEST-VALUE r") != digest
+
+
 def events_at(target):
     """The events as a node shows them that has not got their slot yet."""
     return read(lambda *command: asking(target, *command), ROOM)
