@@ -5,7 +5,8 @@
 //!    that it has arrived: RENAME and MOVE unlink a value that lives on.
 //! 2. A room that is really gone is told with one `closed`, written once the command that took it is over: the
 //!    keyspace must not be touched from within an unlink. FLUSH unlinks nothing and closes nothing.
-//! 3. What arrives begins a new history (see `rooms`); RESTORE over a room keeps the higher epoch of both.
+//! 3. What arrives begins a new history (see `rooms`); RESTORE over a room keeps the higher epoch of both. A room that
+//!    comes with its slot goes on with the history it has, unless no write has carried that.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void, CStr};
@@ -17,7 +18,7 @@ use super::entry::{self, guard, Timer};
 use super::keys::{Key, Kind};
 use super::rooms::{self, Arrival, RoomValue, ROOM};
 use super::strings::{OwnedStr, Str};
-use super::{deadlines, gauges, log, message_log, metrics, role, settings, streams, unit};
+use super::{deadlines, gauges, log, message_log, metrics, role, settings, slots, streams, unit};
 use crate::core::effect::Gen;
 use crate::core::event::{Body, Event};
 use crate::core::plan::Plan;
@@ -179,11 +180,14 @@ pub fn close_before(ctx: Ctx, name: &[u8]) {
 }
 
 /// Writes `closed`, with the old room's next number. A room of that name that has begun meanwhile has the counter, and
-/// so does one that arrived if the stream is ahead already.
+/// so does one that arrived if the stream is ahead already. In a slot that leaves a room that goes lives on elsewhere.
 fn close(ctx: Ctx, closure: Closure) {
     let env = rooms::env();
     let owned = OwnedStr::new(&closure.name);
     let name = owned.lend();
+    if slots::check(ctx, name, &[]).is_err() {
+        return;
+    }
     let begun = matches!(Key::read(ctx, name).kind(&ROOM), Kind::Value(v) if rooms::has_begun(v));
     if !begun && close_by_itself(ctx, &closure, name, &env) {
         return;
@@ -210,7 +214,7 @@ fn close_by_itself(ctx: Ctx, closure: &Closure, name: Str<'_>, env: &Env) -> boo
     let event = Event {
         n: closure.event_n.saturating_add(1),
         gen: closure.gen,
-        log_seq: closure.log_seq.max(message_log::met(ctx, &closure.name).seq),
+        log_seq: closure.log_seq.max(message_log::met(ctx, &closure.name).map_or(0, |met| met.seq)),
         at: Some(env.now.unix),
         subject: None,
         body: Body::Closed { active: closure.active },
@@ -298,8 +302,13 @@ fn log_went(ctx: Ctx, key: &[u8]) {
 
 fn restored(ctx: Ctx, name: Str<'_>) {
     let before = LAST_UNLINKED.take().filter(|u| u.db == ctx.db() && u.name == name.bytes());
+    let brought = slots::brought(ctx.db(), name);
     if let Kind::Value(value) = Key::write(ctx, name).kind(&ROOM) {
-        value.room.set_arrived();
+        if !brought {
+            value.room.set_arrived();
+        } else if value.room.is_history_written() {
+            value.arrival = Arrival::Settled;
+        }
         if let Some(before) = before {
             value.room.raise_highest(before.written_epoch);
             value.outranked = before.highest_epoch;

@@ -233,7 +233,7 @@ impl Node {
 
     /// The room as it is saved, if there is one.
     pub fn save(&self) -> Option<Vec<Vec<u8>>> {
-        self.room.as_ref().map(|room| snapshot::parts(room, self.now).collect())
+        self.room.as_ref().map(|room| snapshot::parts(room, true, self.now).collect())
     }
 
     pub fn digest(&self) -> Option<Vec<Vec<u8>>> {
