@@ -411,3 +411,19 @@ def test_keys_05_unlink_of_a_huge_room(client, leases):
     assert client.server.lease_info()["active_leases"] == 0
     client("LEASE.OPEN r u1 SESSION a TTL 1")
     wait_until(lambda: len(client.events("r")) == 2)
+
+
+@pytest.mark.ways("plain-resp3")
+@pytest.mark.server(clock=None, redis={"hz": "100"})
+@pytest.mark.no_restart("its rooms are gone")
+def test_keys_04_a_room_expires_with_its_streams(client):
+    """KEYS-04 EXPIRE on the room key: the server walks its expiring keys meanwhile, and the streams are due as well."""
+    for room in range(1500):
+        name = f"room{room}"
+        client.raw("LEASE.OPEN", name, "u", "SESSION", "a")
+        client.raw("LEASE.POST", name, "u", "m", "x")
+        for key in name, f"{{{name}}}:events", f"{{{name}}}:log":
+            client.raw("PEXPIRE", key, 2)
+    wait_until(lambda: not client.raw("KEYS", "room*"))
+    client.server.aside |= {(0, name) for name in client.raw("KEYS", "*")}
+    assert client.raw("PING") in (b"PONG", "PONG")

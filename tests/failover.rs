@@ -18,7 +18,7 @@ use support::invariants::inv_5_a_replica_equals_its_primary;
 use support::node::{load, Beginning, Node, Sent};
 use support::reader::{Heard, Message, Reader};
 
-const SEEDS: u64 = 120;
+const SEEDS: u64 = 100;
 const STEPS: usize = 400;
 const UNIX: u64 = 1_894_006_800_000;
 const REPLICAS: usize = 2;

@@ -18,7 +18,7 @@ use support::node::{load, Beginning, Node};
 
 const START: Now = Now { mono: 1 << 40, unix: 1_894_006_800_000 };
 /// User and id of one pair, put together, read like those of another.
-const SENDERS: [(&str, &str); 5] = [("a", "b:c"), ("a:b", "c"), ("a", "b"), ("a:b", "c:"), ("u", "m")];
+const SENDERS: [(&str, &str); 5] = [("a", "bc"), ("ab", "c"), ("ab", "cd"), ("abc", "d"), ("u", "m")];
 const PAYLOADS: [&str; 2] = ["hello", "other"];
 
 fn node() -> Node {

@@ -422,14 +422,23 @@ fn set(rows: &[Fields]) -> BTreeSet<Row> {
     set
 }
 
-fn agree_until_it_is_gone(steps: &[Step]) {
-    let wait = [Step::PassTo(0, -1), Step::Reaper, Step::PassTo(0, 0), Step::Reaper];
+fn agree(steps: &[Step]) -> Pair {
     let mut pair = Pair::new();
-    for step in steps.iter().chain(&wait).chain(&wait) {
+    for step in steps {
         pair.take(step);
         pair.compare();
     }
+    pair
+}
+
+fn agree_until_it_is_gone(steps: &[Step]) {
+    let wait = [Step::PassTo(0, -1), Step::Reaper, Step::PassTo(0, 0), Step::Reaper];
+    let pair = agree(&[steps, &wait, &wait].concat());
     assert!(pair.core.room.is_none(), "an empty room stayed");
+}
+
+fn post() -> Step {
+    Step::Post { user: 0, id: "m1".to_owned(), payload: "hello".to_owned() }
 }
 
 /// Chance hardly ever leaves a room with nothing but a grant that ends.
@@ -441,10 +450,23 @@ fn agrees_on_a_room_that_only_a_grant_kept() {
 /// Nor one with nothing but messages, that is moved away from them: it is empty from then on.
 #[test]
 fn agrees_on_a_room_that_only_messages_kept() {
-    let post = Step::Post { user: 0, id: "m1".to_owned(), payload: "hello".to_owned() };
     let short = Step::Config(Setting::DedupMs, 700);
     let away = Step::Move { elsewhere: true };
-    agree_until_it_is_gone(&[short, post, Step::Pass(90_000), Step::Reaper, away, Step::Reaper]);
+    agree_until_it_is_gone(&[short, post(), Step::Pass(90_000), Step::Reaper, away, Step::Reaper]);
+}
+
+/// Hardly ever does a message outlive the room's record of it, and comes again: to a room made anew, or to one that is
+/// moved back to it from where it accepted it once more.
+#[test]
+fn agrees_on_a_message_that_outlived_its_record() {
+    let short = Step::Config(Setting::DedupMs, 700);
+    let pass = Step::Pass(90_000);
+    let made_anew = agree(&[short.clone(), post(), pass.clone(), Step::Delete, post()]);
+    let away = Step::Move { elsewhere: true };
+    let moved = agree(&[short, post(), pass.clone(), away.clone(), post(), pass, away, post()]);
+    for pair in [made_anew, moved] {
+        assert_eq!(pair.core.log.entries().len(), 1, "it was accepted twice");
+    }
 }
 
 proptest! {

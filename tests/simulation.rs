@@ -21,7 +21,7 @@ use support::log::Log;
 use support::node::{load, Beginning, Node, Sent};
 use support::operator::{Operator, USERS};
 
-const SEEDS: u64 = 120;
+const SEEDS: u64 = 100;
 const STEPS: usize = 500;
 const UNIX: u64 = 1_894_006_800_000;
 /// Packets in flight, at most.

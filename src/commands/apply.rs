@@ -63,7 +63,8 @@ fn apply(ctx: Ctx, name: Str<'_>, payload: &[u8], env: &Env) -> Result<(), Corru
     Ok(())
 }
 
-/// A rewritten AOF brings a room in parts: the header makes it, each further part adds records.
+/// A rewritten AOF, or a slot on its way to another Valkey, brings a room in parts: the header makes it, each further
+/// part adds records. If no write has carried the room's history there, it begins another here.
 fn restore_part(ctx: Ctx, name: Str<'_>, payload: &[u8], env: &Env) -> Result<(), Corrupt> {
     let begins = snapshot::is_header(payload);
     let mut key = Key::write(ctx, name);
@@ -78,5 +79,8 @@ fn restore_part(ctx: Ctx, name: Str<'_>, payload: &[u8], env: &Env) -> Result<()
         read = loading.part(payload, env.now);
         *room = loading.into_room();
     });
+    if !value.room.is_history_written() {
+        value.arrival = Arrival::Restored;
+    }
     read
 }

@@ -44,20 +44,23 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     let open = parse(ctx, args, &env)?;
     role::check_may_decide(ctx)?;
     let name = args.str(1);
-    let (decided, absence, fresh) = {
+    let (decided, absence, fresh, log_seq) = {
         let mut key = Key::write(ctx, name);
         match rooms::find(ctx, &mut key, name, &env)? {
             Some(value) => {
                 let absence = value.room.absence(open.user, open.device, &env);
-                (value.room.decide_open(&open, &env)?, absence, None)
+                (value.room.decide_open(&open, &env)?, absence, None, value.room.log_seq())
             }
             None => {
                 drop(key);
                 let room = rooms::fresh(ctx, name, &env)?;
-                (room.decide_open(&open, &env)?, None, Some(room))
+                let log_seq = room.log_seq();
+                (room.decide_open(&open, &env)?, None, Some(room), log_seq)
             }
         }
     };
+    // Before anything is written: a log that is not here refuses the whole.
+    let edges = message_log::edges(ctx, name.bytes(), log_seq)?;
     let session = match decided {
         Opening::Retry => open.session.unwrap_or_default().to_vec(),
         Opening::Fresh(session, plan) => {
@@ -70,11 +73,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         rooms::find(ctx, &mut Key::read(ctx, name), name, &env)?.map(|value| value.room.open_view(&session, &env));
     let view = found.flatten();
     match view {
-        Some(view) => {
-            // A log that is none of the room's shows nothing.
-            let edges = message_log::edges(ctx, name.bytes(), view.log_seq).unwrap_or_default();
-            reply(ctx, &view, &edges, &env);
-        }
+        Some(view) => reply(ctx, &view, &edges, &env),
         // Another module's callback has removed the room while the event was written.
         None => return Err(Refusal::TryAgain),
     }

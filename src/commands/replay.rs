@@ -86,7 +86,7 @@ fn replay(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         value.room.check_reader(session, epoch, token, &env)?;
         (value.room.place(&position), value.room.gen().text(), value.room.log_seq())
     };
-    let mut log = Log::open(ctx, name.bytes())?;
+    let mut log = Log::open(ctx, name.bytes(), current)?;
     let edges = log.edges(current);
     let last = position.after.saturating_add(count).min(current);
     let resync = placed.and_then(|()| whole(&mut log, &edges, position.after, last, current)).err();
@@ -154,14 +154,14 @@ fn snapshot(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         }
     }
     let (name, env) = (args.str(1), rooms::env());
-    let position = streams::shared_position(ctx, name.bytes(), env.settings.events_scope());
+    let position = streams::shared_position(ctx, name, env.settings.events_scope())?;
     let current = {
         let mut key = Key::read(ctx, name);
         let room = &rooms::find(ctx, &mut key, name, &env)?.ok_or(Refusal::UNKNOWN_SESSION)?.room;
         room.check_reader(session, epoch, token, &env)?;
         room.log_seq()
     };
-    let mut log = Log::open(ctx, name.bytes())?;
+    let mut log = Log::open(ctx, name.bytes(), current)?;
     let edges = log.edges(current);
     let (first, shown) = newest(&mut log, current, count);
     let mut key = Key::read(ctx, name);

@@ -47,7 +47,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         }
     }
     let (name, env) = (args.str(1), rooms::env());
-    let position = streams::shared_position(ctx, name.bytes(), env.settings.events_scope());
+    let position = streams::shared_position(ctx, name, env.settings.events_scope())?;
     let mut key = Key::read(ctx, name);
     let value = rooms::find(ctx, &mut key, name, &env)?;
     let room = value.as_ref().map(|value| &value.room);

@@ -127,7 +127,7 @@ fn judge(
         return Ok(sending);
     }
     let newest = decide_in(ctx, name, fresh, env, |room| Ok(room.log_seq()))?;
-    let edges = message_log::edges(ctx, name.bytes(), newest).unwrap_or_default();
+    let edges = message_log::edges(ctx, name.bytes(), newest)?;
     decide_in(ctx, name, fresh, env, |room| decide(room, Some(room.gone(&edges))))
 }
 

@@ -26,8 +26,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     args::room(args.get(1), ctx.flags().cluster())?;
     let (name, env, reply) = (args.str(1), rooms::env(), ctx.reply());
     let newest = rooms::find(ctx, &mut Key::read(ctx, name), name, &env)?.map(|value| value.room.log_seq());
-    // A log that is none of the room's shows nothing.
-    let edges = message_log::edges(ctx, name.bytes(), newest.unwrap_or(0)).unwrap_or_default();
+    let edges = message_log::edges(ctx, name.bytes(), newest.unwrap_or(0))?;
     let mut key = Key::read(ctx, name);
     let Some(value) = rooms::find(ctx, &mut key, name, &env)? else {
         reply.nil();

@@ -8,7 +8,7 @@ use super::effect::{
 };
 use super::hold::ORPHAN;
 use super::id::{Id, DEFAULT_DEVICE};
-use super::lease::{Extras, Flags, Lease, Phase, Signal};
+use super::lease::{Extras, Flags, Lease, Phase, Reason, Signal};
 use super::queue::Queue;
 use super::room::Room;
 use super::time::{Ms48, MAX};
@@ -101,7 +101,7 @@ impl Room {
     }
 
     fn apply_opened(&mut self, o: &Opened) {
-        if self.slot_of(o.session.as_bytes()).is_some() {
+        if self.slot_of(o.session.as_bytes()).is_some() || !self.make_way(o) {
             return;
         }
         let short_ttl = u32::try_from(o.ttl_ms).ok().filter(|ttl| *ttl != u32::MAX);
@@ -131,6 +131,30 @@ impl Room {
         };
         self.next_order = self.next_order.wrapping_add(1);
         self.add(o.session.as_bytes(), o.user.as_bytes(), lease, extras, 0);
+    }
+
+    /// A holder has one unended lease. Effects that end none before they open the next come from a torn AOF, which the
+    /// server may put together wrongly: the later lease counts. False if that is not the new one.
+    fn make_way(&mut self, o: &Opened) -> bool {
+        let holder = self.users.find(o.user.as_bytes()).and_then(|u| self.users.holder(u, o.device.as_bytes()));
+        let Some(holder) = holder else { return true };
+        if holder.epoch >= o.epoch {
+            return false;
+        }
+        let unended = self.leases.get(holder.newest).filter(|lease| lease.ended().is_none());
+        let ended = unended.map(|lease| Ended {
+            session: self.session_id(holder.newest, lease),
+            epoch: lease.epoch,
+            reason: Reason::Superseded,
+            at: o.at,
+            tombstone_until: o.deadline,
+            replaced_by: Some(o.epoch),
+            closing: None,
+        });
+        if let Some(ended) = ended {
+            self.apply_ended(&ended);
+        }
+        true
     }
 
     /// Also the hot path of a plain heartbeat: no allocation, and the queue is touched only if the deadline moved
@@ -350,5 +374,43 @@ impl Room {
         let floor = began.floor.max(self.floor());
         let recovery = began.recovery.or(self.begun.as_ref().and_then(|waiting| waiting.recovery));
         self.begun = Some(Box::new(Began { floor, recovery, ..began }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::snapshot::{parts, Loading};
+    use crate::core::time::Now;
+
+    fn opened(session: &[u8], epoch: u64) -> Effect {
+        Effect::Opened(Box::new(Opened {
+            session: Id::new(session),
+            user: Id::new(b"u"),
+            device: Id::new(b"d"),
+            epoch,
+            ttl_ms: 10,
+            deadline: 50,
+            at: 5,
+            until: None,
+            token: None,
+            meta: None,
+            replaced: None,
+        }))
+    }
+
+    /// What a torn AOF may be put together to: an OPEN without the end of the lease before it, and one that comes late.
+    #[test]
+    fn a_holder_has_one_live_lease_whatever_is_missing() {
+        let mut room = Room::default();
+        for (session, epoch) in [(b"a", 1), (b"c", 3), (b"b", 2)] {
+            room.apply(&opened(session, epoch));
+        }
+        assert_eq!((room.gauges().leases, room.gauges().tombstones), (1, 1));
+        assert!(room.slot_of(b"b").is_none());
+        let (now, mut loading) = (Now { mono: 1, unix: 1 }, Loading::default());
+        for part in parts(&room, now) {
+            loading.part(&part, now).unwrap();
+        }
     }
 }

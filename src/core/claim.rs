@@ -318,7 +318,7 @@ mod tests {
             let moved = room.decide_mark(&mark(b"u", &[device], Claim::Queued, NEWEST), &env);
             go(&mut room, moved).unwrap();
         }
-        let saved = snapshot::parts(&room, NOW).find(|part| part[1] == 5).unwrap();
+        let saved = snapshot::parts(&room, true, NOW).find(|part| part[1] == 5).unwrap();
         let load = |newest, records: &[u8]| {
             let mut room = Room::default();
             room.log.seq = newest;
@@ -471,7 +471,7 @@ mod tests {
             let env = Env { now: at(ms), settings: &settings };
             model.0.retain(|_, (_, until)| *until > env.now.mono);
             let mut loading = Loading::resume(Room { log: room.log.clone(), ..Room::default() });
-            for part in snapshot::parts(&room, env.now).skip(1) {
+            for part in snapshot::parts(&room, true, env.now).skip(1) {
                 loading.part(&part, env.now).unwrap();
             }
             for node in [&room, &replica, &loading.into_room()] {

@@ -11,6 +11,7 @@ use super::effect::{
     Trimmed, Unheld,
 };
 use super::lease::{Reason, Signal};
+use super::log::GENS;
 use super::policy::Setting;
 use super::time::Now;
 use super::wire::{Corrupt, Reader, Writer};
@@ -412,7 +413,8 @@ pub(super) fn write_past(w: &mut Writer, past: &[(Gen, u64)]) {
 }
 
 pub(super) fn read_past(r: &mut Reader) -> Result<Vec<(Gen, u64)>, Corrupt> {
-    let count = r.number()?;
+    let count = usize::try_from(r.number()?).ok().filter(|count| *count <= GENS);
+    let count = count.ok_or(Corrupt("more gens than a room keeps"))?;
     (0..count).map(|_| Ok((read_gen(r)?, r.number()?))).collect()
 }
 

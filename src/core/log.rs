@@ -110,7 +110,8 @@ impl Log {
     }
 
     pub fn apply_recalled(&mut self, recalled: &Recalled) {
-        for accepted in &recalled.records {
+        let newest = self.seq;
+        for accepted in recalled.records.iter().filter(|found| (1..=newest).contains(&found.seq)) {
             self.last_at = self.last_at.max(accepted.at);
             self.dedupe.recall(accepted);
         }

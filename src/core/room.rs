@@ -137,6 +137,11 @@ impl Room {
         self.log.seq.max(met)
     }
 
+    /// Whether a write has carried the history that reads are told.
+    pub fn is_history_written(&self) -> bool {
+        self.last_gen_ms() <= self.gen.ms
+    }
+
     /// It is under a name whose streams it did not write: its next history meets them.
     pub fn set_arrived(&mut self) {
         self.arrived = true;

@@ -18,7 +18,7 @@ use super::dedupe::Known;
 use super::effect::Gen;
 use super::id::{Id, SessionKey, DEFAULT_DEVICE};
 use super::lease::{Extras, Flags, Lease, Phase, Reason};
-use super::log::{Log, Reading, GENS};
+use super::log::{Log, Reading};
 use super::room::Room;
 use super::time::{Ms48, Now, MAX};
 use super::wire::{Corrupt, Reader, Writer};
@@ -31,14 +31,17 @@ const FIRST_VERSION: u8 = 101;
 const CHUNK: usize = 512;
 
 /// The header, then grants and marks, then dedupe records, then cursors, then the leases and tombstones, in chunks.
-pub fn parts(room: &Room, now: Now) -> impl Iterator<Item = Vec<u8>> + '_ {
+/// `has_begun`: whether the node has begun the history it is to have of the room; else what is read back tells of a later
+/// one than it has.
+pub fn parts(room: &Room, has_begun: bool, now: Now) -> impl Iterator<Item = Vec<u8>> + '_ {
     let users: Vec<u32> = room.access.from(0).map(|(slot, _)| slot).collect();
     let holders: Vec<u32> = room.cursors.from(0).map(|(slot, _)| slot).collect();
     let slots: Vec<u32> = room.leases.iter().map(|(slot, _)| slot).collect();
     let messages: Vec<u32> = room.log.dedupe.slots().collect();
     let chunks = [users.len(), messages.len(), holders.len(), slots.len()].map(|len| len.div_ceil(CHUNK));
     let chunks = chunks.into_iter().fold(0, usize::saturating_add);
-    let header = header(room, chunks as u64, now);
+    let told_ms = if has_begun { room.last_gen_ms() } else { room.last_gen_ms().saturating_add(1).min(MAX) };
+    let header = header(room, chunks as u64, told_ms, now);
     let access = chunked(users, now, kind::ACCESS, |w, slot| {
         if let Some((_, record)) = room.access.from(slot).next() {
             write_access(w, record);
@@ -90,13 +93,13 @@ mod kind {
     pub const CURSORS: u8 = 5;
 }
 
-fn header(room: &Room, chunks: u64, now: Now) -> Vec<u8> {
+fn header(room: &Room, chunks: u64, told_ms: u64, now: Now) -> Vec<u8> {
     let mut w = Writer::new(now);
     w.byte(VERSION);
     w.byte(kind::HEADER);
     w.number(chunks);
     write_gen(&mut w, room.gen);
-    w.number(room.last_gen_ms());
+    w.number(told_ms);
     for number in [room.floor, room.highest, room.event_n, room.events_lost, room.last_at] {
         w.number(number);
     }
@@ -352,15 +355,12 @@ fn read_log(r: &mut Reader, log: &mut Log) -> Result<(), Corrupt> {
     log.past = read_past(r)?;
     for _ in 0..r.number()? {
         let reading = Reading { seq: r.number()?, at: r.number()?, mono: r.moment()? };
-        if log.readings.last().is_some_and(|before| before.seq >= reading.seq) {
-            return Err(Corrupt("readings out of order"));
+        if reading.seq > log.seq || log.readings.last().is_some_and(|before| before.seq >= reading.seq) {
+            return Err(Corrupt("readings out of order, or of no message"));
         }
         log.readings.push(reading);
     }
     log.rebuilding = r.option(Reader::number)?;
-    if log.past.len() > GENS {
-        return Err(Corrupt("more gens than a room keeps"));
-    }
     Ok(())
 }
 

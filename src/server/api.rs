@@ -2,7 +2,7 @@
 //!
 //! What a server can do is asked of its function pointers, never of its version number: Valkey reports its own.
 
-use std::ffi::{c_int, CStr};
+use std::ffi::{c_int, c_void, CStr};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use redis_module::raw;
@@ -145,6 +145,13 @@ impl Flags {
     pub fn out_of_memory(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_OOM)
     }
+}
+
+/// Whether this is Valkey: newer options and events have other numbers there than on Redis.
+pub fn is_valkey() -> bool {
+    let mut function: *mut c_void = std::ptr::null_mut();
+    // SAFETY: the name is a C string; the server fills the pointer, or leaves it if it has no such function.
+    unsafe { api!(RedisModule_GetApi)(c"ValkeyModule_GetContextFlags".as_ptr(), (&raw mut function).cast()) == OK }
 }
 
 /// While true (CLIENT PAUSE, a failover or a shutdown that waits for replicas) a write outside a command aborts

@@ -5,7 +5,8 @@
 //!    that it has arrived: RENAME and MOVE unlink a value that lives on.
 //! 2. A room that is really gone is told with one `closed`, written once the command that took it is over: the
 //!    keyspace must not be touched from within an unlink. FLUSH unlinks nothing and closes nothing.
-//! 3. What arrives begins a new history (see `rooms`); RESTORE over a room keeps the higher epoch of both.
+//! 3. What arrives begins a new history (see `rooms`); RESTORE over a room keeps the higher epoch of both. A room that
+//!    comes with its slot goes on with the history it has, unless no write has carried that.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void, CStr};
@@ -17,7 +18,7 @@ use super::entry::{self, guard, Timer};
 use super::keys::{Key, Kind};
 use super::rooms::{self, Arrival, RoomValue, ROOM};
 use super::strings::{OwnedStr, Str};
-use super::{deadlines, gauges, log, message_log, metrics, role, settings, streams, unit};
+use super::{deadlines, gauges, log, message_log, metrics, role, settings, slots, streams, unit};
 use crate::core::effect::Gen;
 use crate::core::event::{Body, Event};
 use crate::core::plan::Plan;
@@ -52,6 +53,10 @@ struct Unlinked {
 thread_local! {
     static CLOSURES: RefCell<Vec<Closure>> = const { RefCell::new(Vec::new()) };
     static LAST_UNLINKED: RefCell<Option<Unlinked>> = const { RefCell::new(None) };
+    /// A room has expired: its closure must wait for a timer.
+    static EXPIRED: Cell<bool> = const { Cell::new(false) };
+    /// Rooms whose log has expired, until they are told.
+    static LOGS_EXPIRED: RefCell<Vec<(i32, Vec<u8>)>> = const { RefCell::new(Vec::new()) };
     static QUIET: Cell<bool> = const { Cell::new(false) };
     static LISTENING: Cell<bool> = const { Cell::new(false) };
     /// The database that the running MOVE or COPY was called in.
@@ -137,7 +142,13 @@ fn schedule(ctx: Ctx) {
 unsafe extern "C" fn closing_job(ctx: *mut RedisModuleCtx, _data: *mut c_void) {
     // SAFETY: the server calls with a live context.
     let ctx = unsafe { Ctx::new(ctx) };
-    guard(|| close_pending(ctx));
+    guard(|| {
+        if EXPIRED.take() {
+            Timer::start(ctx, 0, close_pending); // for the reason that `expired` tells
+        } else {
+            close_pending(ctx);
+        }
+    });
 }
 
 fn close_pending(ctx: Ctx) {
@@ -169,11 +180,14 @@ pub fn close_before(ctx: Ctx, name: &[u8]) {
 }
 
 /// Writes `closed`, with the old room's next number. A room of that name that has begun meanwhile has the counter, and
-/// so does one that arrived if the stream is ahead already.
+/// so does one that arrived if the stream is ahead already. In a slot that leaves a room that goes lives on elsewhere.
 fn close(ctx: Ctx, closure: Closure) {
     let env = rooms::env();
     let owned = OwnedStr::new(&closure.name);
     let name = owned.lend();
+    if slots::check(ctx, name, &[]).is_err() {
+        return;
+    }
     let begun = matches!(Key::read(ctx, name).kind(&ROOM), Kind::Value(v) if rooms::has_begun(v));
     if !begun && close_by_itself(ctx, &closure, name, &env) {
         return;
@@ -200,7 +214,7 @@ fn close_by_itself(ctx: Ctx, closure: &Closure, name: Str<'_>, env: &Env) -> boo
     let event = Event {
         n: closure.event_n.saturating_add(1),
         gen: closure.gen,
-        log_seq: closure.log_seq.max(message_log::met(ctx, &closure.name).seq),
+        log_seq: closure.log_seq.max(message_log::met(ctx, &closure.name).map_or(0, |met| met.seq)),
         at: Some(env.now.unix),
         subject: None,
         body: Body::Closed { active: closure.active },
@@ -232,12 +246,39 @@ fn notified(ctx: Ctx, _class: c_int, event: &CStr, key: Str<'_>) {
             CALLED_IN.take().map(|db| ctx.select_db(db));
         }
         b"restore" => restored(ctx, key),
-        b"del" | b"expired" | b"evicted" => {
+        b"expired" => expired(ctx, key.bytes()),
+        b"del" | b"evicted" => {
             LAST_UNLINKED.take();
             log_went(ctx, key.bytes());
         }
         _ => {}
     }
+}
+
+/// Nothing is opened here: the server may be walking its table of expiring keys, and a key that is opened may be the
+/// next of them, deleted under its hands.
+fn expired(ctx: Ctx, key: &[u8]) {
+    LAST_UNLINKED.take();
+    EXPIRED.set(CLOSURES.with_borrow(|all| !all.is_empty()));
+    if message_log::room_of(key).is_some() {
+        let first = LOGS_EXPIRED.with_borrow_mut(|all| {
+            all.push((ctx.db(), key.to_vec()));
+            all.len() == 1
+        });
+        if first {
+            Timer::start(ctx, 0, logs_expired);
+        }
+    }
+}
+
+fn logs_expired(ctx: Ctx) {
+    let db = ctx.db();
+    for (of, log) in LOGS_EXPIRED.take() {
+        if ctx.select_db(of) {
+            log_went(ctx, &log);
+        }
+    }
+    ctx.select_db(db);
 }
 
 fn forget_closure(db: i32, name: &[u8]) {
@@ -261,8 +302,13 @@ fn log_went(ctx: Ctx, key: &[u8]) {
 
 fn restored(ctx: Ctx, name: Str<'_>) {
     let before = LAST_UNLINKED.take().filter(|u| u.db == ctx.db() && u.name == name.bytes());
+    let brought = slots::brought(ctx.db(), name);
     if let Kind::Value(value) = Key::write(ctx, name).kind(&ROOM) {
-        value.room.set_arrived();
+        if !brought {
+            value.room.set_arrived();
+        } else if value.room.is_history_written() {
+            value.arrival = Arrival::Settled;
+        }
         if let Some(before) = before {
             value.room.raise_highest(before.written_epoch);
             value.outranked = before.highest_epoch;

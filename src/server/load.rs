@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 
-use super::api::{api, has_api, Ctx, ERR, OK};
+use super::api::{self, api, has_api, Ctx, ERR, OK};
 use super::strings::Args;
 use super::{barrier, clock, entry, events, info, log, register, room_type, settings};
 use crate::commands::COMMANDS;
 use crate::core::policy::{integer, Scope, Setting};
+
+/// Of Valkey 9, which else refuses CLUSTER MIGRATESLOTS: rooms may be here before their slot is (see `slots`).
+const HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
 
 /// What an operator may pass at load.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -56,7 +59,10 @@ fn load(ctx: Ctx, args: Args<'_>) -> Result<(), String> {
     if let Some(start_ms) = arguments.manual_from_ms {
         clock::make_manual(start_ms);
     }
-    let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
+    let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
+    if api::is_valkey() {
+        options |= HANDLE_ATOMIC_SLOT_MIGRATION;
+    }
     // SAFETY: the context is live.
     unsafe { api!(RedisModule_SetModuleOptions)(ctx.as_ptr(), options as c_int) };
     settings::register(ctx, &arguments.settings)?;

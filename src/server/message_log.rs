@@ -8,6 +8,7 @@ use super::call::{call_replicated, Words};
 use super::entries::{Entries, Entry};
 use super::keys::{Key, Kind};
 use super::rooms::{FOREIGN_ID, ROOM};
+use super::slots;
 use super::streams::{self, Unwritten};
 use super::strings::OwnedStr;
 use crate::commands::args::hash_tag;
@@ -37,15 +38,21 @@ pub fn room_of(log: &[u8]) -> Option<&[u8]> {
 pub struct Log(Key);
 
 impl Log {
-    /// A key that is missing reads as an empty log; one of another type is refused.
-    pub fn open(ctx: Ctx, room: &[u8]) -> Result<Self, Refusal> {
+    /// The log of a room that has numbered messages up to `newest`. A key that is missing reads as an empty log, unless
+    /// its slot is moving and has taken it elsewhere; one of another type is refused.
+    pub fn open(ctx: Ctx, room: &[u8], newest: u64) -> Result<Self, Refusal> {
         let name = OwnedStr::new(&name_of(room));
         let mut key = Key::read(ctx, name.lend());
-        if matches!(key.kind(&ROOM), Kind::Missing) || key.is_stream() {
-            Ok(Self(key))
-        } else {
-            Err(Refusal::LogState)
+        if key.is_stream() {
+            return Ok(Self(key));
         }
+        if !matches!(key.kind(&ROOM), Kind::Missing) {
+            return Err(Refusal::LogState);
+        }
+        if newest > 0 {
+            slots::check(ctx, OwnedStr::new(room).lend(), &[name_of(room)])?;
+        }
+        Ok(Self(key))
     }
 
     pub fn is_there(&self) -> bool {
@@ -106,19 +113,23 @@ impl Messages<'_> {
     }
 }
 
-/// What the log's stream shows of the messages up to `newest`.
+/// What the log's stream shows of the messages up to `newest`. A log that is none of the room's shows nothing.
 pub fn edges(ctx: Ctx, room: &[u8], newest: u64) -> Result<Edges, Refusal> {
     if newest == 0 {
         return Ok(Edges::default());
     }
-    Ok(Log::open(ctx, room)?.edges(newest))
+    match Log::open(ctx, room, newest) {
+        Ok(mut log) => Ok(log.edges(newest)),
+        Err(Refusal::LogState) => Ok(Edges::default()),
+        Err(refusal) => Err(refusal),
+    }
 }
 
 /// The log that a room finds under its name. An id that no room gives, far ahead, is left to be an error (LOGSTATE).
-pub fn met(ctx: Ctx, room: &[u8]) -> MetLog {
-    let seq = streams::last_number(ctx, &name_of(room)).filter(|seq| *seq <= FOREIGN_ID).unwrap_or(0);
-    let edges = edges(ctx, room, seq).unwrap_or_default();
-    MetLog { seq, first: (edges.oldest > 0).then_some((edges.oldest, edges.oldest_at)) }
+pub fn met(ctx: Ctx, room: &[u8]) -> Result<MetLog, Refusal> {
+    let seq = streams::last_number(ctx, &name_of(room))?.filter(|seq| *seq <= FOREIGN_ID).unwrap_or(0);
+    let edges = edges(ctx, room, seq)?;
+    Ok(MetLog { seq, first: (edges.oldest > 0).then_some((edges.oldest, edges.oldest_at)) })
 }
 
 /// A message as a record of it needs it.
@@ -148,7 +159,7 @@ pub struct Portion {
 /// A portion of the messages from `first` to `last`, and the one to go on with.
 pub fn remembered(ctx: Ctx, room: &[u8], first: u64, last: u64, portion: Portion) -> (Vec<Remembered>, Option<u64>) {
     let (mut found, mut bytes) = (Vec::new(), 0);
-    let Ok(mut log) = Log::open(ctx, room) else { return (found, None) };
+    let Ok(mut log) = Log::open(ctx, room, last) else { return (found, None) };
     let mut messages = log.messages(first, last);
     while let Some(entry) = messages.next() {
         if found.len() == portion.messages || bytes >= portion.bytes {
@@ -173,7 +184,7 @@ pub fn remembered(ctx: Ctx, room: &[u8], first: u64, last: u64, portion: Portion
 /// Of the oldest messages up to `last`, `most` at most, the first that `keeps` wants; the one after all looked at, if
 /// it wants none of them.
 pub fn first_kept(ctx: Ctx, room: &[u8], last: u64, most: usize, keeps: impl Fn(u64, u64) -> bool) -> Option<u64> {
-    let mut log = Log::open(ctx, room).ok()?;
+    let mut log = Log::open(ctx, room, last).ok()?;
     let mut messages = log.messages(0, last);
     let mut after = None;
     for _ in 0..most {
@@ -212,7 +223,7 @@ pub fn trim_before(ctx: Ctx, room: &[u8], first: u64) -> Result<u64, Refusal> {
 
 /// The room key goes for want of anything to keep: an empty log goes with it.
 pub fn remove_empty(ctx: Ctx, room: &[u8]) {
-    let is_empty = Log::open(ctx, room).is_ok_and(|log| log.is_there() && log.len() == 0);
+    let is_empty = Log::open(ctx, room, 0).is_ok_and(|log| log.is_there() && log.len() == 0);
     if is_empty {
         let mut words = Words::with_capacity(1);
         words.bytes(&name_of(room));

@@ -26,6 +26,7 @@ pub mod role;
 pub mod room_type;
 pub mod rooms;
 pub mod settings;
+pub mod slots;
 pub mod streams;
 pub mod strings;
 pub mod tally;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::api::Ctx;
 use super::call::{call_replicated, Words};
-use super::keys::Key;
-use super::rooms;
+use super::keys::{Key, Kind};
+use super::rooms::{self, ROOM};
 use super::strings::{OwnedStr, Str};
-use super::{clock, deadlines, keyspace, message_log, metrics, retention, role, settings, streams, unit};
+use super::{clock, deadlines, keyspace, message_log, metrics, retention, role, settings, slots, streams, unit};
 use crate::core::refusal::Refusal;
 use crate::core::room::{Env, Room};
 
@@ -90,9 +90,11 @@ fn visit(ctx: Ctx, db: i32, name: &[u8], env: &Env, time_is_up: impl Fn() -> boo
         return deadlines::settle(db, name, None);
     }
     let mut wait_ms = 0;
+    // In a slot that is moving, or not this node's, nothing is to be done but to wait.
+    let is_here = slots::check_all(ctx, key_name).is_ok();
     for _ in 0..STEPS_AT_ONCE {
-        if !step(ctx, key_name, env).unwrap_or(false) {
-            // Nothing is due any more; or something is and cannot be done now, such as in a slot that is moving.
+        if !is_here || !step(ctx, key_name, env).unwrap_or(false) {
+            // Nothing is due any more; or something is and cannot be done now.
             wait_ms = RETRY_MS;
             break;
         }
@@ -108,10 +110,9 @@ fn visit(ctx: Ctx, db: i32, name: &[u8], env: &Env, time_is_up: impl Fn() -> boo
 /// The room's next bound, which the index is about to learn.
 fn next_bound(ctx: Ctx, name: Str<'_>, env: &Env) -> Option<u64> {
     let mut key = Key::write(ctx, name);
-    let value = rooms::find(ctx, &mut key, name, env).ok().flatten()?;
-    let bound = value.next_due(env);
-    value.indexed = bound;
-    Some(bound)
+    let Kind::Value(value) = key.kind(&ROOM) else { return None };
+    value.indexed = if rooms::has_begun(value) { value.next_due(env) } else { 0 };
+    Some(value.indexed)
 }
 
 /// Does one thing that is due in the room; false if there is none.

@@ -4,6 +4,7 @@
 use super::api::Ctx;
 use super::message_log::{self, Portion, Remembered};
 use super::reaper::with_room;
+use super::slots;
 use super::streams;
 use super::strings::Str;
 use super::unit;
@@ -64,6 +65,7 @@ fn recall(ctx: Ctx, name: Str<'_>, portion: Portion, env: &Env) -> Result<bool, 
 
 /// A message waits for a room that still learns of a log: much of it is learned at once, all of a small one.
 pub fn recall_at_once(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<(), Refusal> {
+    slots::check_all(ctx, name)?;
     recall(ctx, name, LEARNED_AT_ONCE, env).map(|_| ())
 }
 
@@ -93,7 +95,7 @@ fn trim_old(ctx: Ctx, name: Str<'_>, newest: u64, most: usize, env: &Env) -> Res
 /// The room learns what its log does not hold any more; false if it knew.
 fn notice(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
     let Some(newest) = with_room(ctx, name, env, |room| room.log_seq())? else { return Ok(false) };
-    let edges = message_log::edges(ctx, name.bytes(), newest).unwrap_or_default();
+    let edges = message_log::edges(ctx, name.bytes(), newest)?;
     match with_room(ctx, name, env, |room| room.decide_trimmed(&edges, env))?.flatten() {
         Some(plan) => unit::commit(ctx, name, plan, None, env).map(|()| true),
         None => Ok(false),
@@ -103,6 +105,7 @@ fn notice(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
 /// TRIM: what the policy does not keep goes from both streams, exactly; how many entries went. Not before the room has
 /// learned what a log it has met holds: it would take what goes for new when it comes again.
 pub fn trim(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<u64, Refusal> {
+    slots::check_all(ctx, name)?;
     recall(ctx, name, LEARNED_AT_ONCE, env)?;
     if with_room(ctx, name, env, |room| room.rebuilding())?.flatten().is_some() {
         return Err(Refusal::TryAgain);

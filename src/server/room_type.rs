@@ -10,7 +10,7 @@ use redis_module::raw::{
 
 use super::api::{api, Ctx};
 use super::entry::guard;
-use super::rooms::{Arrival, RoomValue, ROOM};
+use super::rooms::{self, Arrival, RoomValue, ROOM};
 use super::strings::Str;
 use super::{clock, defrag, keyspace, load, log, unit};
 use crate::core::snapshot::{self, Digest, Loading};
@@ -63,7 +63,7 @@ unsafe extern "C" fn rdb_save(rdb: *mut RedisModuleIO, value: *mut c_void) {
     // SAFETY: the server passes a value of this type.
     let value = unsafe { room(value) };
     guard(|| {
-        for part in snapshot::parts(&value.room, clock::now()) {
+        for part in snapshot::parts(&value.room, rooms::has_begun(value), clock::now()) {
             // SAFETY: `rdb` is live; the server copies the bytes.
             unsafe { api!(RedisModule_SaveStringBuffer)(rdb, part.as_ptr().cast(), part.len()) };
         }
@@ -117,7 +117,7 @@ unsafe extern "C" fn aof_rewrite(aof: *mut RedisModuleIO, key: *mut RedisModuleS
     // SAFETY: the server passes a value of this type.
     let value = unsafe { room(value) };
     guard(|| {
-        for part in snapshot::parts(&value.room, clock::now()) {
+        for part in snapshot::parts(&value.room, rooms::has_begun(value), clock::now()) {
             // SAFETY: all are live; the format announces a string and a buffer with its length.
             unsafe {
                 api!(RedisModule_EmitAOF)(aof, unit::APPLY.as_ptr(), c"sb".as_ptr(), key, part.as_ptr(), part.len());

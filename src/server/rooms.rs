@@ -10,7 +10,7 @@ use std::cell::Cell;
 use super::api::{self, Ctx};
 use super::keys::{Key, KeyType, Kind};
 use super::strings::Str;
-use super::{clock, deadlines, keyspace, message_log, role, settings, streams, unit};
+use super::{clock, deadlines, keyspace, message_log, role, settings, slots, streams, unit};
 use crate::commands::args;
 use crate::core::effect::{Began, Gen, MetLog, Recovery};
 use crate::core::refusal::Refusal;
@@ -152,8 +152,10 @@ pub fn find<'k>(ctx: Ctx, key: &'k mut Key, name: Str<'_>, env: &Env) -> Result<
     };
     // The streams are read by commands, and no command may run while the room is borrowed.
     let meets = value.room.has_arrived();
-    let found =
-        Found { last_event: streams::last_event(ctx, name), log: meets.then(|| message_log::met(ctx, name.bytes())) };
+    let streams = if meets { own_streams(name).to_vec() } else { slots::written(&value.room, name) };
+    slots::check(ctx, name, &streams)?;
+    let log = if meets { Some(message_log::met(ctx, name.bytes())?) } else { None };
+    let found = Found { last_event: streams::last_event(ctx, name)?, log };
     match key.kind(&ROOM) {
         Kind::Value(value) => {
             begin(value, reason, &found, env);
@@ -167,11 +169,16 @@ pub fn find<'k>(ctx: Ctx, key: &'k mut Key, name: Str<'_>, env: &Env) -> Result<
 /// A room for a name that has none. Its first write puts it into the keyspace.
 pub fn fresh(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<Room, Refusal> {
     args::within(name.bytes(), env.settings.max_id_bytes())?;
+    slots::check(ctx, name, &own_streams(name))?;
     keyspace::close_before(ctx, name.bytes());
-    let event_n = streams::last_event(ctx, name).filter(|n| *n <= FOREIGN_ID).unwrap_or(0);
-    let met = Some(message_log::met(ctx, name.bytes()));
+    let event_n = streams::last_event(ctx, name)?.filter(|n| *n <= FOREIGN_ID).unwrap_or(0);
+    let met = Some(message_log::met(ctx, name.bytes())?);
     let gen = draw_gen(env.now);
     Ok(Room::new(Began { gen, floor: 0, event_n, at: env.now.mono, recovery: None, past: Vec::new(), met }))
+}
+
+fn own_streams(name: Str<'_>) -> [Vec<u8>; 2] {
+    [streams::own_events(name.bytes()), message_log::name_of(name.bytes())]
 }
 
 #[derive(Clone, Copy)]

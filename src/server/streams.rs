@@ -6,6 +6,7 @@
 
 use super::api::Ctx;
 use super::call::{call, call_replicated, Answer, Shape, Words};
+use super::slots;
 use super::strings::Str;
 use crate::commands::args::hash_tag;
 use crate::core::event::Event;
@@ -44,32 +45,44 @@ fn is_own(room: &[u8], scope: Scope) -> bool {
 }
 
 /// The greatest event number the room's own stream has seen; none if there is no such stream.
-pub fn last_event(ctx: Ctx, room: Str<'_>) -> Option<u64> {
+pub fn last_event(ctx: Ctx, room: Str<'_>) -> Result<Option<u64>, Refusal> {
     last_number(ctx, &own_events(room.bytes()))
 }
 
 /// The first part of the greatest id a stream has seen; none if there is no such stream.
-pub fn last_number(ctx: Ctx, stream: &[u8]) -> Option<u64> {
-    let id = last_id(ctx, stream)?;
-    let ms = id.split(|byte| *byte == b'-').next()?;
-    std::str::from_utf8(ms).ok()?.parse().ok()
+pub fn last_number(ctx: Ctx, stream: &[u8]) -> Result<Option<u64>, Refusal> {
+    let first_part = |id: Vec<u8>| std::str::from_utf8(id.split(|byte| *byte == b'-').next()?).ok()?.parse().ok();
+    Ok(last_id(ctx, stream)?.and_then(first_part))
 }
 
 /// The position of a stream that several rooms share, for readers of rosters; `0-0` before its first entry.
-pub fn shared_position(ctx: Ctx, room: &[u8], scope: Scope) -> Option<Vec<u8>> {
-    (!is_own(room, scope)).then(|| last_id(ctx, &events(room, scope)).unwrap_or_else(|| b"0-0".to_vec()))
+pub fn shared_position(ctx: Ctx, room: Str<'_>, scope: Scope) -> Result<Option<Vec<u8>>, Refusal> {
+    if is_own(room.bytes(), scope) {
+        return Ok(None);
+    }
+    let stream = events(room.bytes(), scope);
+    if let Some(id) = last_id(ctx, &stream)? {
+        return Ok(Some(id));
+    }
+    slots::check(ctx, room, &[stream])?;
+    Ok(Some(b"0-0".to_vec()))
 }
 
-fn last_id(ctx: Ctx, stream: &[u8]) -> Option<Vec<u8>> {
+/// Refused if the stream is not here.
+fn last_id(ctx: Ctx, stream: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
     let mut words = Words::with_capacity(2);
     words.literal("STREAM").bytes(stream);
     let answer = call(ctx, c"XINFO", &words);
-    let Shape::Array(len) = answer.shape() else { return None };
-    let name_at = (0..len).step_by(2).find(|at| matches!(answer.at(*at), Shape::Bytes(b"last-generated-id")))?;
-    match answer.at(name_at + 1) {
+    let len = match answer.shape() {
+        Shape::Refused => return Err(Refusal::TryAgain),
+        Shape::Array(len) => len,
+        _ => 0,
+    };
+    let name_at = (0..len).step_by(2).find(|at| matches!(answer.at(*at), Shape::Bytes(b"last-generated-id")));
+    Ok(name_at.and_then(|at| match answer.at(at + 1) {
         Shape::Bytes(id) => Some(id.to_vec()),
         _ => None,
-    }
+    }))
 }
 
 /// Adds the event, trims to `own_maxlen` or what holds for shared streams, tells replicas and wakes blocked readers.

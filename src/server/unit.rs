@@ -10,7 +10,7 @@ use super::keys::{Key, Kind};
 use super::rooms::{Arrival, RoomValue, ROOM};
 use super::streams::{self, Unwritten};
 use super::strings::Str;
-use super::{deadlines, gauges, message_log, metrics};
+use super::{deadlines, gauges, message_log, metrics, slots};
 use crate::core::codec;
 use crate::core::effect::Effect;
 use crate::core::event::{Body, Event};
@@ -26,9 +26,10 @@ pub fn commit(ctx: Ctx, name: Str<'_>, mut plan: Plan, fresh: Option<Room>, env:
     if plan.effects.is_empty() && plan.events.is_empty() {
         return Ok(());
     }
+    check_slot(ctx, name, &plan, env)?;
     let lost = publish(ctx, name, &plan, env)?;
     if let Some(message) = plan.message.as_ref().filter(|_| plan.looks) {
-        let edges = message_log::edges(ctx, name.bytes(), message.seq).unwrap_or_default();
+        let edges = message_log::edges(ctx, name.bytes(), message.seq)?;
         plan.looked(&edges, env);
     }
     plan.note(lost);
@@ -52,6 +53,17 @@ pub fn commit(ctx: Ctx, name: Str<'_>, mut plan: Plan, fresh: Option<Room>, env:
     metrics::committed(&plan, env);
     notify(ctx, name, &plan);
     Ok(())
+}
+
+/// Whether all that the plan writes is in one place: half a step is none.
+fn check_slot(ctx: Ctx, name: Str<'_>, plan: &Plan, env: &Env) -> Result<(), Refusal> {
+    let log = plan.message.as_ref().map(|_| message_log::name_of(name.bytes()));
+    let events = plan.events.first().map(|_| streams::events(name.bytes(), env.settings.events_scope()));
+    let streams: Vec<_> = log.into_iter().chain(events).collect();
+    if streams.is_empty() {
+        return Ok(());
+    }
+    slots::check(ctx, name, &streams)
 }
 
 /// Sends encoded effects to replicas and the AOF.

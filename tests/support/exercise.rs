@@ -46,6 +46,8 @@ pub fn exercise(room: Room, now: Now) -> Node {
             let _ = node.run(&command);
         }
     }
+    let stranger = Open { user: "a stranger".to_owned(), device: Some("default".to_owned()), ..Open::default() };
+    exercise_messages(&mut node, &stranger, &Session::default());
     let newcomer = Open { user: "a newcomer".to_owned(), random: [0xee; 16], ..Open::default() };
     for command in [Command::Open(newcomer), Command::Kick { user: None, device: Some("phone".to_owned()) }] {
         let _ = node.run(&command);

@@ -3,6 +3,7 @@
 
 mod access;
 mod messages;
+mod replication;
 
 use redis_lease::core::claim::Mark;
 use redis_lease::core::codec::{self, Batch};
@@ -12,9 +13,7 @@ use redis_lease::core::event::Event;
 use redis_lease::core::heartbeat::{Close, Extra, Heartbeat, Pulse};
 use redis_lease::core::id::{Id, DEFAULT_DEVICE};
 use redis_lease::core::lease::Signal;
-use redis_lease::core::message::Message;
 use redis_lease::core::open::{check_ttl, Open as OpenRequest, Opening};
-use redis_lease::core::plan::Plan;
 use redis_lease::core::policy::Settings;
 use redis_lease::core::refusal::Refusal;
 use redis_lease::core::room::{Env, Room};
@@ -29,6 +28,7 @@ use super::digest;
 use super::log::Log;
 
 pub use messages::AT_ONCE;
+pub use replication::Sent;
 
 /// What a load or promotion adds to the highest epoch and to the event counter (contract, invariant 1 and section 10).
 pub const LOST_EPOCHS: u64 = 1024;
@@ -38,29 +38,6 @@ pub const LOST_EVENTS: u64 = 1 << 20;
 
 /// Tombstones forgotten in one step of the reaper.
 const FORGET_PER_STEP: usize = 64;
-
-/// One atomic unit of the replication stream.
-#[derive(Clone, Debug)]
-pub enum Sent {
-    Unit {
-        effects: Vec<u8>,
-        events: Vec<Event>,
-        /// With the first that its log kept.
-        message: Option<(Box<Message>, u64)>,
-    },
-    /// A plain RENEW, as it came.
-    Heartbeat { session: String, epoch: u64, seq: u64 },
-    /// The log lost what is before.
-    Trimmed { first: u64 },
-    /// The log's key was removed by hand.
-    LogLost,
-    /// The room came under another name, where another log may stand.
-    Arrived { elsewhere: bool },
-    /// The room's key was removed, and its log's if that was empty.
-    Vanished,
-    /// The room's key was removed by hand.
-    Deleted,
-}
 
 /// Why a room begins a new history.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +130,7 @@ impl Node {
             Command::Hold(name) => self.hold(name, env),
             Command::Unhold(name) => self.unhold(name, env),
             Command::Holds => Ok(Reply::Words(self.holds())),
-            Command::Trim => Ok(self.trim(env)),
+            Command::Trim => self.trim(env),
             Command::Mark { user, device, claim, seq } => {
                 let (user, device) = (user.as_bytes(), device.as_bytes());
                 self.mark(&Mark { user, device, claim: *claim, seq: *seq }, env)
@@ -214,36 +191,6 @@ impl Node {
         }
     }
 
-    /// A replica gets what its primary sent.
-    pub fn receive(&mut self, sent: Sent) {
-        match sent {
-            Sent::Unit { effects, events, message } => {
-                if let Some((message, first)) = message {
-                    assert!(self.log.add(&message), "a replica's log is what its primary's is");
-                    self.log.trim_before(first);
-                }
-                let effects = codec::decode(&effects, self.now).expect("effects a node encoded");
-                let begins = matches!(effects.first(), Some(Effect::Began(_)));
-                let room = if begins { Some(self.room.get_or_insert_default()) } else { self.room.as_mut() };
-                let room = room.expect("the room the effects are for");
-                effects.iter().for_each(|effect| room.apply(effect));
-                self.stream.extend(events);
-            }
-            Sent::Heartbeat { session, epoch, seq } => {
-                let settings = self.settings.clone();
-                let beat = Heartbeat { session: session.as_bytes(), epoch, seq, token: None };
-                if let Some(room) = &mut self.room {
-                    room.replay_renew(&beat, &Env { now: self.now, settings: &settings });
-                }
-            }
-            Sent::Trimmed { first } => drop(self.log.trim_before(first)),
-            Sent::LogLost => self.log = Log::default(),
-            Sent::Arrived { elsewhere } => self.arrive(elsewhere),
-            Sent::Vanished => self.vanish(),
-            Sent::Deleted => self.room = None,
-        }
-    }
-
     /// The room's history begins anew, in memory; its next write carries that.
     pub fn begin(&mut self, why: Beginning) {
         let gen = self.draw_gen();
@@ -286,7 +233,7 @@ impl Node {
 
     /// The room as it is saved, if there is one.
     pub fn save(&self) -> Option<Vec<Vec<u8>>> {
-        self.room.as_ref().map(|room| snapshot::parts(room, self.now).collect())
+        self.room.as_ref().map(|room| snapshot::parts(room, true, self.now).collect())
     }
 
     pub fn digest(&self) -> Option<Vec<Vec<u8>>> {
@@ -468,35 +415,6 @@ impl Node {
             }
         }
         leases
-    }
-
-    /// Publishes, applies and replicates a plan.
-    fn commit(&mut self, mut plan: Plan, fresh: Option<Room>) -> Result<(), Refusal> {
-        if plan.effects.is_empty() && plan.events.is_empty() {
-            return Ok(());
-        }
-        if plan.needs_stream && !plan.events.is_empty() && !self.writable {
-            return Err(Refusal::LogState);
-        }
-        let message = plan.message.clone();
-        let first = self.append(&plan);
-        if message.is_some() && first.is_none() {
-            return Err(Refusal::LogState);
-        }
-        if let Some(message) = message.as_ref().filter(|_| plan.looks) {
-            plan.looked(&self.log.edges(message.seq), &Env { now: self.now, settings: &self.settings });
-        }
-        plan.note(if self.writable { 0 } else { plan.events.len() as u64 });
-        let room = match fresh {
-            Some(fresh) => self.room.insert(fresh),
-            None => self.room.as_mut().expect("the room the plan was made for"),
-        };
-        plan.effects.iter().for_each(|effect| room.apply(effect));
-        let events = if self.writable { plan.events } else { Vec::new() };
-        self.stream.extend(events.iter().cloned());
-        let (effects, message) = (codec::encode(&plan.effects, self.now), message.zip(first));
-        self.sent.push(Sent::Unit { effects, events, message });
-        Ok(())
     }
 
     fn fresh(&mut self, env: &Env) -> Room {

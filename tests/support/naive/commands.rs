@@ -52,7 +52,7 @@ impl Naive {
             Command::Hold(name) => Ok(self.hold(name)),
             Command::Unhold(name) => Ok(self.unhold(name)),
             Command::Holds => Ok(Reply::Words(self.holds())),
-            Command::Trim => Ok(self.trim()),
+            Command::Trim => self.trim(),
             Command::Mark { user, device, claim, seq } => self.mark(user, device, *claim, *seq),
             Command::Ack { by, seq } => self.ack(by, *seq),
             Command::Lag => Ok(Reply::Maps(self.lag())),

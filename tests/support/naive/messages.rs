@@ -66,6 +66,8 @@ pub struct Log {
     elsewhere: Stream,
     pub seq: u64,
     last_at: u64,
+    /// Which moment stood for which `at`.
+    reading: Option<(u64, u64)>,
     /// Earlier gens, and the newest message of each.
     past: Vec<(String, u64)>,
     records: BTreeMap<Key, Record>,
@@ -143,6 +145,7 @@ impl Naive {
         log.stream.entries.iter_mut().for_each(|message| message.accepted = None);
         log.rebuilding = log.stream.entries.first().map(|message| message.seq);
         log.retains = log.rebuilding.is_some();
+        log.reading = None;
         if log.retains {
             log.holds.insert("orphan".to_owned());
         }
@@ -168,6 +171,7 @@ impl Naive {
         for message in &mut self.log.stream.entries {
             message.accepted = message.accepted.map(&moved);
         }
+        self.log.reading = self.log.reading.map(|(at, mono)| (at, moved(mono)));
         for cursor in self.log.cursors.values_mut() {
             cursor.until = moved(cursor.until);
         }
@@ -251,6 +255,7 @@ impl Naive {
         self.exists = true;
         let at = self.now().max(self.log.last_at);
         let until = self.mono + self.policy(Setting::DedupMs);
+        let accepted = self.accepted_at(at);
         self.log.seq += 1;
         let seq = self.log.seq;
         (self.log.last_at, self.log.stream.last, self.log.retains) = (at, seq, true);
@@ -266,7 +271,7 @@ impl Naive {
             key,
             from: from_lease,
             at,
-            accepted: Some(self.mono),
+            accepted: Some(accepted),
             gen: self.gen.clone(),
             payload: payload.to_owned(),
         });
@@ -278,6 +283,20 @@ impl Naive {
             }
         }
         Ok(told("accepted", seq, &self.gen, at))
+    }
+
+    /// By when a message's age is counted: now, or up to a second later while `at` stands still.
+    fn accepted_at(&mut self, at: u64) -> u64 {
+        let slack_ms = if at == self.log.last_at { 1_000 } else { 0 };
+        let told = self.log.reading.map(|(of, mono)| mono + at - of);
+        match told {
+            Some(told) if (self.mono..=self.mono + slack_ms).contains(&told) => told,
+            _ => {
+                let mono = self.mono + told.map_or(0, |_| slack_ms);
+                self.log.reading = Some((at, mono));
+                mono
+            }
+        }
     }
 
     /// Makes records of the next messages of a log the room has met.
@@ -498,9 +517,13 @@ impl Naive {
         }
     }
 
-    pub(super) fn trim(&mut self) -> Reply {
+    pub(super) fn trim(&mut self) -> Outcome {
         if !self.exists || self.is_held() {
-            return Reply::words([&0]);
+            return Ok(Reply::words([&0]));
+        }
+        self.rebuild(AT_ONCE);
+        if self.log.rebuilding.is_some() {
+            return Err("TRYAGAIN".to_owned());
         }
         let mut gone = self.drop_old();
         let kept = self.policy(Setting::RetainCount) as usize;
@@ -508,7 +531,7 @@ impl Naive {
             gone += self.drop_oldest(self.log.stream.entries.len().saturating_sub(kept));
         }
         self.notice();
-        Reply::words([&gone])
+        Ok(Reply::words([&gone]))
     }
 
     /// The reaper's part: what is over goes.

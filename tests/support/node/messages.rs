@@ -69,16 +69,15 @@ impl Node {
         fresh.as_ref().or(self.room.as_ref()).ok_or(Refusal::UNKNOWN_SESSION)
     }
 
-    fn accept(&mut self, sending: Sending, mut fresh: Option<Room>) -> Result<Reply, Refusal> {
-        let (status, seq, at) = match sending {
-            Sending::Duplicate { seq, at, .. } => ("duplicate", seq, at),
-            Sending::Accepted { seq, at, plan, .. } => {
-                self.commit(plan, fresh.take())?;
-                ("accepted", seq, at)
+    fn accept(&mut self, sending: Sending, fresh: Option<Room>) -> Result<Reply, Refusal> {
+        let (status, seq, at, gen) = match sending {
+            Sending::Duplicate { seq, at, gen } => ("duplicate", seq, at, gen),
+            Sending::Accepted { seq, at, gen, plan } => {
+                self.commit(plan, fresh)?;
+                ("accepted", seq, at, gen)
             }
             Sending::Doubtful => panic!("in doubt even after a look"),
         };
-        let gen = self.room_or(&fresh)?.gen();
         Ok(Reply::Map(vec![
             ("status", status.to_owned()),
             ("seq", seq.to_string()),
@@ -275,15 +274,20 @@ impl Node {
         new
     }
 
-    pub(super) fn trim(&mut self, env: &Env) -> Reply {
-        let Some(room) = self.room.as_ref().filter(|room| !room.is_held()) else { return Reply::words([&0]) };
+    /// Not before the room has learned what a log it has met holds.
+    pub(super) fn trim(&mut self, env: &Env) -> Result<Reply, Refusal> {
+        if self.room.as_ref().is_none_or(Room::is_held) {
+            return Ok(Reply::words([&0]));
+        }
+        self.recall(AT_ONCE, env);
+        let room = self.room.as_ref().filter(|room| room.rebuilding().is_none()).ok_or(Refusal::TryAgain)?;
         let retained = room.policy(env.settings).retain_count() as usize;
         let mut gone = self.trim_old(usize::MAX, env);
         if retained > 0 {
             gone += self.drop_oldest(self.log.entries().len().saturating_sub(retained));
         }
         self.notice(env);
-        Reply::words([&gone])
+        Ok(Reply::words([&gone]))
     }
 
     /// Adds the message, and trims as a server does that drops whole nodes of a stream: anything between nothing and
