@@ -13,7 +13,7 @@ from harness.process import EXECUTABLE
 from harness.replies import normal
 
 from . import history, report, rules
-from .faults import Faults
+from .faults import Schedule
 from .history import History
 from .nodes import PERSISTENCE, Nodes
 from .proxy import Link
@@ -70,7 +70,7 @@ def run(options, path):
         for actor in (*actors, *followers):
             actor.start()
         with failures_noted(nodes, noted):
-            disturb(nodes, Faults(nodes, noted, options.seed, options.only), options.seconds)
+            disturb(nodes, Schedule(nodes, noted, options.seed, options.only), options.seconds)
         stopping.set()
         for actor in actors:
             actor.join()
@@ -115,11 +115,11 @@ def prepare(nodes):
         nodes.tell(name, "SAVE")
 
 
-def disturb(nodes, faults, seconds):
+def disturb(nodes, schedule, seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        time.sleep(faults.chance.uniform(0.3, 1.5))
-        faults._next()
+        schedule.calm()
+        schedule.strike()
         if died := nodes.ended_by_itself():
             raise RuntimeError(died)
     nodes.in_step()
