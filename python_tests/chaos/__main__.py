@@ -11,6 +11,7 @@ import time
 from harness import aftermath, events, messages, rooms, wait_until
 from harness.process import EXECUTABLE
 from harness.replies import normal
+from harness.resp import Refused
 
 from . import history, report, rules
 from .faults import Schedule
@@ -112,7 +113,14 @@ def prepare(nodes):
         nodes.tell(nodes.primary, "LEASE.SETPOLICY", room, "access", "granted" if room in GRANTED else "open")
     nodes.in_step()
     for name in nodes.servers:
-        nodes.tell(name, "SAVE")
+        wait_until(lambda name=name: saved(nodes, name), 30, "the rooms are on disk")
+
+
+def saved(nodes, name):
+    try:
+        return nodes.tell(name, "SAVE", timeout=10)
+    except Refused:  # a save in the background is under way
+        return None
 
 
 def disturb(nodes, schedule, seconds):
