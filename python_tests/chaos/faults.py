@@ -125,7 +125,10 @@ class Faults:
 
     def failover(self):
         candidate = self._candidate()
-        self.nodes.tell(self.nodes.primary, "FAILOVER", "TO", "127.0.0.1", self.nodes.port(candidate), "TIMEOUT", 3000)
+        try:
+            self.nodes.tell(self.nodes.primary, "FAILOVER", "TO", "127.0.0.1", self.nodes.port(candidate), "TIMEOUT", 3000)
+        except Refused:  # the replica has just lost its link
+            return
         def over():
             try:
                 return self.nodes.info(candidate)["role"] == "master" or self.nodes.info(self.nodes.primary)["master_failover_state"] == "no-failover"
