@@ -409,7 +409,7 @@ mod tests {
         assert_eq!((room.gauges().leases, room.gauges().tombstones), (1, 1));
         assert!(room.slot_of(b"b").is_none());
         let (now, mut loading) = (Now { mono: 1, unix: 1 }, Loading::default());
-        for part in parts(&room, now) {
+        for part in parts(&room, true, now) {
             loading.part(&part, now).unwrap();
         }
     }
