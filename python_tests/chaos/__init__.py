@@ -13,6 +13,7 @@ run to run. Everything is written to a history, a file of one JSON object a line
     readers.py   those who follow messages and events
     history.py   the file
     line.py      which node counted as primary when, and what may be lost
+    calls.py     requests and replies as the rules see them
     rules.py     what must hold: each rule reads a history and tells violations
     report.py    how available RENEW was during each kind of fault
 """

@@ -11,13 +11,14 @@ import time
 from harness import aftermath, events, messages, rooms, wait_until
 from harness.process import EXECUTABLE
 from harness.replies import normal
+from harness.resp import Refused
 
 from . import history, report, rules
-from .faults import Faults
+from .faults import Schedule
 from .history import History
 from .nodes import PERSISTENCE, Nodes
 from .proxy import Link
-from .readers import Follower, Reader
+from .readers import Consumer, Listener, Reader
 from .traffic import GRANTED, ROOMS, Bot, Devices, Gateway, Moderator, Probe
 
 SHOWN = 20
@@ -66,18 +67,19 @@ def run(options, path):
         watcher.start()
         prepare(nodes)
         actors = cast(nodes, noted, stopping, options.seed)
-        follower = Follower(nodes, noted, watching, options.seed, "follower")
-        for actor in (*actors, follower):
+        followers = [kind(nodes, noted, watching, options.seed, kind.__name__.lower()) for kind in (Consumer, Listener)]
+        for actor in (*actors, *followers):
             actor.start()
         with failures_noted(nodes, noted):
-            disturb(nodes, Faults(nodes, noted, options.seed, options.only), options.seconds)
+            disturb(nodes, Schedule(nodes, noted, options.seed, options.only), options.seconds)
         stopping.set()
         for actor in actors:
             actor.join()
         with failures_noted(nodes, noted):
             run_out(nodes)
         watching.set()
-        follower.join()
+        for follower in followers:
+            follower.join()
         with failures_noted(nodes, noted):
             conclude(nodes, noted)
     finally:
@@ -111,14 +113,21 @@ def prepare(nodes):
         nodes.tell(nodes.primary, "LEASE.SETPOLICY", room, "access", "granted" if room in GRANTED else "open")
     nodes.in_step()
     for name in nodes.servers:
-        nodes.tell(name, "SAVE")
+        wait_until(lambda name=name: saved(nodes, name), 30, "the rooms are on disk")
 
 
-def disturb(nodes, faults, seconds):
+def saved(nodes, name):
+    try:
+        return nodes.tell(name, "SAVE", timeout=10)
+    except Refused:  # a save in the background is under way
+        return None
+
+
+def disturb(nodes, schedule, seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        time.sleep(faults.chance.uniform(0.3, 1.5))
-        faults._next()
+        schedule.calm()
+        schedule.strike()
         if died := nodes.ended_by_itself():
             raise RuntimeError(died)
     nodes.in_step()

@@ -1,4 +1,4 @@
-"""What goes wrong: each fault is a method of `Faults`, and leaves the nodes whole again. Which one comes when, and for how long, is the seed's choice."""
+"""What goes wrong: each fault is a method of `Faults`, and leaves the nodes whole again, if not yet connected or in step."""
 
 import contextlib
 import random
@@ -19,32 +19,34 @@ SETTINGS = {
 }
 
 
-class Faults:
+class Schedule:
+    """Every kind of fault once in a round, in an order of its own; the faults' own choices are the seed's too."""
+
     def __init__(self, nodes, history, seed, only=None):
         self.nodes, self.history, self.chance = nodes, history, random.Random(seed)
+        self.faults = Faults(nodes, self.chance)
         self.kinds = only or sorted(name for name in vars(Faults) if not name.startswith("_"))
-        self._bag = []
+        self.round = []
 
-    def _next(self):
-        """Every kind once in a round, in an order of its own."""
-        if not self._bag:
-            self._bag = self.chance.sample(self.kinds, len(self.kinds))
-        kind = self._bag.pop()
-        with self._noted(kind):
-            getattr(self, kind)()
-            self._healed()
+    def calm(self):
+        time.sleep(self.chance.uniform(0.3, 1.5))
 
-    @contextlib.contextmanager
-    def _noted(self, kind):
+    def strike(self):
+        """The next fault. Then all is connected; usually the replicas catch up before another one, sometimes it hits them on the way."""
+        if not self.round:
+            self.round = self.chance.sample(self.kinds, len(self.kinds))
+        kind = self.round.pop()
         self.history.note("fault", name=kind, phase="begin", at=now())
-        yield
-        self.history.note("fault", name=kind, phase="end", at=now())
-
-    def _healed(self):
-        """All is connected; usually the replicas catch up before the next fault, sometimes it hits them on the way."""
+        getattr(self.faults, kind)()
         self.nodes.heal()
         if self.chance.random() < 0.8:
             self.nodes.in_step()
+        self.history.note("fault", name=kind, phase="end", at=now())
+
+
+class Faults:
+    def __init__(self, nodes, chance):
+        self.nodes, self.chance = nodes, chance
 
     def _wait(self, least, most):
         time.sleep(self.chance.uniform(least, most))

@@ -1,4 +1,4 @@
-"""Those who read: positions in the message log that survive failovers, and a consumer group on the events."""
+"""Those who read: positions in the message log that survive failovers, a consumer group on the events, and one who keeps its place in them itself."""
 
 import time
 
@@ -78,20 +78,68 @@ class Reader(Actor):
 
 
 class Follower(Actor):
-    """One consumer of a group on all event streams. What it was handed and did not confirm it reads again after every break."""
+    """Reads all event streams."""
 
     def __init__(self, *args):
         super().__init__(*args)
         self.streams = {events.stream(room): room for room in ROOMS}
         self.connection = None
 
+    def connect(self):
+        self.connection = Connection(self.nodes.port(self.nodes.primary), protocol=2, timeout=2)
+
+    def handed(self, stream, entries):
+        for id, fields in entries:
+            entry = dict(zip(fields[::2], fields[1::2]))
+            self.history.note("event", who=self.who, room=self.streams[stream], id=id, n=int(entry[b"n"]), gen=entry[b"gen"], at=int(entry[b"at"]))
+
+    def finish(self):
+        """What came last; no more will."""
+        while self.connection is None or self.take():
+            self.step()
+
+    def leave(self):
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = None
+
+
+class Listener(Follower):
+    """Keeps its place by itself, as a gateway does: XREAD from the last id it was handed, whoever the primary is."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.places = dict.fromkeys(self.streams, "0")
+
+    def step(self):
+        try:
+            if self.connection is None or self.chance.random() < 0.05:
+                self.leave()
+                self.connect()
+            self.take(100)
+        except (*GONE, Refused):
+            self.leave()
+            time.sleep(0.02)
+
+    def take(self, block_ms=None):
+        waiting = [] if block_ms is None else ["BLOCK", block_ms]
+        found = self.connection("XREAD", "COUNT", 200, *waiting, "STREAMS", *self.streams, *self.places.values())
+        for stream, entries in found or []:
+            self.handed(stream, entries)
+            self.places[stream] = entries[-1][0]
+        return bool(found)
+
+
+class Consumer(Follower):
+    """One consumer of a group. What it was handed and did not confirm it reads again after every break."""
+
     def step(self):
         try:
             if self.connection is None:
-                self.connection = Connection(self.nodes.port(self.nodes.primary), protocol=2, timeout=2)
-                while self.take("0", 200):
+                self.connect()
+                while self.take(after="0"):
                     pass
-            self.take(">", 200, 100)
+            self.take(100)
         except GONE:
             self.leave()
         except Refused as refused:
@@ -111,25 +159,13 @@ class Follower(Actor):
                 return self.leave()
         time.sleep(0.05)
 
-    def take(self, after, count, block_ms=None):
+    def take(self, block_ms=None, after=">"):
         waiting = [] if block_ms is None else ["BLOCK", block_ms]
-        found = self.connection("XREADGROUP", "GROUP", GROUP, self.who, "COUNT", count, *waiting, "STREAMS", *self.streams, *[after] * len(self.streams))
+        found = self.connection("XREADGROUP", "GROUP", GROUP, self.who, "COUNT", 200, *waiting, "STREAMS", *self.streams, *[after] * len(self.streams))
         taken = False
         for stream, entries in found or []:
-            for id, fields in entries:
-                entry = dict(zip(fields[::2], fields[1::2]))
-                self.history.note("event", who=self.who, room=self.streams[stream], id=id, n=int(entry[b"n"]), gen=entry[b"gen"])
+            self.handed(stream, entries)
             if entries:
                 self.connection("XACK", stream, GROUP, *[id for id, _ in entries])
                 taken = True
         return taken
-
-    def finish(self):
-        """What came last; no more will."""
-        while self.connection is None or self.take(">", 200):
-            self.step()
-
-    def leave(self):
-        if self.connection is not None:
-            self.connection.close()
-        self.connection = None

@@ -14,6 +14,8 @@ from .line import Line
 
 # The servers read the clock once a command, and take small steps of the wall clock not over.
 CLOCK_MS = 100
+# What a load or a promotion passes over, so that no reader takes an event for one that was lost.
+LOST_EVENTS = 1 << 20
 EXPECTED = {"STALE", "DENIED", "HELD", "READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED", "TRYAGAIN", "OOM",
             "ERR the seq is beyond the newest message", "ERR the room does not know this holder"}
 FOR_GOOD = ("STALE superseded", "STALE left", "STALE kicked", "STALE revoked")
@@ -96,7 +98,7 @@ def seq_at_the_end(run, removed, session):
 # -------------------------------------------------------------------- what is there at the end
 
 def one_ending_a_lease(run, line):
-    """Every lease has one `opened` and at most one `removed`; those without are the ones the roster shows; n jumps with gen only."""
+    """Every lease has one `opened` and at most one `removed`; those without are the ones the roster shows; n jumps with every new gen, and only then."""
     for name, room in run.rooms.items():
         try:
             ledger = Ledger(room["events"], jumps_allowed=False)
@@ -107,6 +109,9 @@ def one_ending_a_lease(run, line):
         if ledger.leases.keys() != live:
             yield f"{name}: by events alone {sorted(ledger.leases.keys() - live)}, by the roster alone {sorted(live - ledger.leases.keys())}"
         epochs = {}
+        for former, event in zip(room["events"], room["events"][1:]):
+            if former["gen"] != event["gen"] and event["n"] < former["n"] + LOST_EVENTS:
+                yield f"{name}: {event['id']} of a new gen follows {former['id']} without a jump"
         for event in room["events"]:
             if event["type"] == "opened":
                 holder = event["user"], event["device"]
@@ -243,22 +248,38 @@ class View:
             yield f"{call['who']} read on in {call['room']} at {call['sent']:.0f}, holding {sorted(self.strange.items())[:3]}, which was lost"
 
 
-def followers_get_all_events(run, line):
-    """A consumer group is handed every event that stands at the end, and sees by gen or n where others were lost."""
-    handed, last = collections.defaultdict(set), {}
-    standing = {name: {(event["id"], event["gen"]) for event in room["events"]} for name, room in run.rooms.items()}
+def standing(run):
+    """The events that are there at the end, room by room: (id, gen) -> when."""
+    return {name: {(event["id"], event["gen"]): event["at"] for event in room["events"]} for name, room in run.rooms.items()}
+
+
+def consumers_get_all_events(run, line):
+    """A consumer group is handed every event that stands at the end."""
+    handed = collections.defaultdict(set)
     for record in run.events:
-        name, event = record["room"], (record["id"], record["gen"])
-        handed[name].add(event)
-        former, last[record["who"], name] = last.get((record["who"], name)), record
-        if former and (record["n"], record["gen"]) == (former["n"] + 1, former["gen"]):
-            was, is_there = ((one["id"], one["gen"]) in standing[name] for one in (former, record))
-            if is_there and not was:
-                yield f"{event} of {name} follows {former['id']}, which was lost, without a jump"
-    for name, there in standing.items():
-        if missed := there - handed[name]:
+        if record["who"] == "consumer":
+            handed[record["room"]].add((record["id"], record["gen"]))
+    for name, there in standing(run).items():
+        if missed := there.keys() - handed[name]:
             yield f"{len(missed)} events of {name} were never handed out, as {min(missed)}"
 
 
+def listeners_are_told_of_gaps(run, line):
+    """Whoever follows the events sees by gen or n where some were lost, or where it missed some, and then reads the roster."""
+    there, handed, former, told = standing(run), collections.defaultdict(set), {}, {}
+    for record in run.events:
+        name, key, event = record["room"], (record["who"], record["room"]), (record["id"], record["gen"])
+        handed[key].add(event)
+        before, former[key] = former.get(key), record
+        if before and (record["n"], record["gen"]) != (before["n"] + 1, before["gen"]):
+            told[key] = record["at"]
+        elif before and event in there[name] and (before["id"], before["gen"]) not in there[name]:
+            yield f"{event} of {name} follows {before['id']}, which was lost, without a jump"
+    for (who, name), seen in handed.items():
+        silent = [event for event, at in there[name].items() if event not in seen and at > told.get((who, name), 0)]
+        if silent:
+            yield f"{who} missed {len(silent)} events of {name} without a sign, as {min(silent)}"
+
+
 RULES = (nothing_unexpected, epochs_rise, acknowledged_is_kept, one_ending_a_lease, one_seq_a_message, nodes_agree, ended_stays_ended,
-         nobody_expires_early, revoked_stay_out, readers_miss_nothing, followers_get_all_events)
+         nobody_expires_early, revoked_stay_out, readers_miss_nothing, consumers_get_all_events, listeners_are_told_of_gaps)

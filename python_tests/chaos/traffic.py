@@ -117,7 +117,8 @@ class Devices(Actor):
                 self.call("POST", room, user, id, "of " + id)
 
     def leave(self, session):
-        self.call.insist("LEAVE", session.room, session.name, session.epoch, tries=3)
+        linger = ["LINGER", 500] if self.chance.random() < 0.3 else []
+        self.call.insist("LEAVE", session.room, session.name, session.epoch, *linger, tries=3)
         self.forget(session)
 
     def acknowledge(self, session):
