@@ -10,7 +10,7 @@ PYTHON := .venv/bin/python
 export REDIS_SERVER
 export LEASE_MODULE := $(abspath $(MODULE))
 
-.PHONY: help setup system build run test test-core test-python test-load test-matrix demo bench lint fmt clean
+.PHONY: help setup system build run test test-core test-python test-load test-matrix fuzz demo bench lint fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ test-load: build .venv/.installed ## run the Python tests with much data
 
 test-matrix: build .venv/.installed ## run the Python tests on every server that can be had
 	@scripts/matrix.sh
+
+fuzz: build .venv/.installed ## throw anything at the core and at a server (SECONDS=60, SEED=1)
+	@scripts/fuzz.sh core $(or $(SECONDS),60)
+	FUZZ_SECONDS=$(or $(SECONDS),60) FUZZ_SEED=$(or $(SEED),1) $(PYTHON) -m pytest python_tests/test_fuzz.py -s $(ARGS)
 
 demo: build ## play a lesson from 09:00:00 to 09:00:43
 	@scripts/demo.sh

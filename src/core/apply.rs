@@ -9,6 +9,7 @@ use super::effect::{
 use super::hold::ORPHAN;
 use super::id::{Id, DEFAULT_DEVICE};
 use super::lease::{Extras, Flags, Lease, Phase, Signal};
+use super::log::GENS;
 use super::queue::Queue;
 use super::room::Room;
 use super::time::{Ms48, MAX};
@@ -77,7 +78,8 @@ impl Room {
         self.gen = began.gen;
         self.floor = self.floor.max(began.floor);
         self.event_n = began.event_n;
-        self.log.past.clone_from(&began.past);
+        let earlier = began.past.len().saturating_sub(GENS);
+        self.log.past = began.past.iter().skip(earlier).copied().collect();
         if let Some(met) = &began.met {
             self.arrived = false;
             self.log.seq = self.log.seq.max(met.seq);
@@ -101,7 +103,7 @@ impl Room {
     }
 
     fn apply_opened(&mut self, o: &Opened) {
-        if self.slot_of(o.session.as_bytes()).is_some() {
+        if self.slot_of(o.session.as_bytes()).is_some() || !self.may_have_given(o) {
             return;
         }
         let short_ttl = u32::try_from(o.ttl_ms).ok().filter(|ttl| *ttl != u32::MAX);
@@ -131,6 +133,14 @@ impl Room {
         };
         self.next_order = self.next_order.wrapping_add(1);
         self.add(o.session.as_bytes(), o.user.as_bytes(), lease, extras, 0);
+    }
+
+    /// Whether the holder is without a lease and the epoch above all it had: anything else would be a room that nobody
+    /// can load.
+    fn may_have_given(&self, o: &Opened) -> bool {
+        let holder = self.users.find(o.user.as_bytes()).and_then(|user| self.users.holder(user, o.device.as_bytes()));
+        let unended = |slot| self.leases.get(slot).is_some_and(|lease| lease.ended().is_none());
+        o.epoch > holder.map_or(0, |holder| holder.epoch) && !holder.is_some_and(|holder| unended(holder.newest))
     }
 
     /// Also the hot path of a plain heartbeat: no allocation, and the queue is touched only if the deadline moved

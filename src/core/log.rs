@@ -110,7 +110,8 @@ impl Log {
     }
 
     pub fn apply_recalled(&mut self, recalled: &Recalled) {
-        for accepted in &recalled.records {
+        // A message it never numbered would make the room one that nobody can load.
+        for accepted in recalled.records.iter().filter(|accepted| (1..=self.seq).contains(&accepted.seq)) {
             self.last_at = self.last_at.max(accepted.at);
             self.dedupe.recall(accepted);
         }

@@ -352,7 +352,9 @@ fn read_log(r: &mut Reader, log: &mut Log) -> Result<(), Corrupt> {
     log.past = read_past(r)?;
     for _ in 0..r.number()? {
         let reading = Reading { seq: r.number()?, at: r.number()?, mono: r.moment()? };
-        if log.readings.last().is_some_and(|before| before.seq >= reading.seq) {
+        let follows = log.readings.last().is_none_or(|before| before.seq < reading.seq);
+        // One beyond the newest message would stand before the next.
+        if !follows || reading.seq > log.seq {
             return Err(Corrupt("readings out of order"));
         }
         log.readings.push(reading);
@@ -544,5 +546,23 @@ pub fn digest(room: &Room, out: &mut impl Digest) {
             out.bytes(e.replaced.as_ref().map_or(&[][..], Id::as_bytes));
         }
         out.end_item();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_beyond_the_newest_message_is_refused() {
+        let now = Now { mono: 1 << 40, unix: 1 << 41 };
+        let read = |seq| {
+            let reading = Reading { seq, at: now.unix, mono: now.mono };
+            let mut w = Writer::new(now);
+            write_log(&mut w, &Log { seq: 7, readings: vec![reading], ..Log::default() });
+            read_log(&mut Reader::new(&w.into_bytes(), now), &mut Log::default())
+        };
+        assert!(read(7).is_ok());
+        assert!(read(8).is_err());
     }
 }
