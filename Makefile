@@ -10,7 +10,7 @@ PYTHON := .venv/bin/python
 export REDIS_SERVER
 export LEASE_MODULE := $(abspath $(MODULE))
 
-.PHONY: help setup system build run test test-core test-python test-load test-matrix chaos demo bench lint fmt clean
+.PHONY: help setup system build run test test-core test-python test-load test-matrix chaos fuzz demo bench lint fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ test-matrix: build .venv/.installed ## run the Python tests on every server that
 
 chaos: build .venv/.installed ## run traffic and faults on a primary with two replicas, and check what was seen (SECONDS=60, SEED=, ARGS=)
 	PYTHONPATH=python_tests $(PYTHON) -m chaos --seconds $(or $(SECONDS),60) $(SEED:%=--seed %) $(ARGS)
+
+fuzz: build .venv/.installed ## throw anything at the core and at a server (SECONDS=60, SEED=1)
+	@scripts/fuzz.sh core $(or $(SECONDS),60)
+	FUZZ_SECONDS=$(or $(SECONDS),60) FUZZ_SEED=$(or $(SEED),1) $(PYTHON) -m pytest python_tests/test_fuzz.py -s $(ARGS)
 
 demo: build ## play a lesson from 09:00:00 to 09:00:43
 	@scripts/demo.sh

@@ -2,7 +2,8 @@
 
 mod support;
 
-use redis_lease::core::effect::{Effect, Ended, Lingered, Motion, Renewed};
+use redis_lease::core::dedupe::Accepted;
+use redis_lease::core::effect::{Began, Effect, Ended, Gen, Lingered, Motion, Opened, Recalled, Renewed};
 use redis_lease::core::id::Id;
 use redis_lease::core::lease::Reason;
 use redis_lease::core::policy::Setting;
@@ -364,5 +365,55 @@ fn effects_of_another_epoch_change_nothing() {
         room.apply(&Effect::Lingered(lingered));
         room.apply(&Effect::Ended(ended));
         assert_eq!(before, node.everyone());
+    }
+}
+
+/// Nobody sends such effects. Bytes that changed on the way may: what they leave can be saved and loaded all the same.
+#[test]
+fn impossible_effects_leave_a_room_that_can_be_loaded() {
+    let opened = |session: &str, epoch| {
+        let id = |text: &str| Id::new(text.as_bytes());
+        let (deadline, at) = (NOW.mono + 30_000, NOW.unix);
+        Effect::Opened(Box::new(Opened {
+            session: id(session),
+            user: id(LEASE.user),
+            device: id("default"),
+            epoch,
+            ttl_ms: 30_000,
+            deadline,
+            at,
+            until: None,
+            token: None,
+            meta: None,
+            replaced: None,
+        }))
+    };
+    let accepted = |seq| Accepted { key: [1; 16], payload: [1; 12], seq, at: NOW.unix, until: NOW.mono };
+    let recalled = |seq| Effect::Recalled(Recalled { records: vec![accepted(seq)], next: None });
+    let gens = |count| {
+        let past = (0..count).map(|ms| (Gen { ms, random: 1 }, 0)).collect();
+        Effect::Began(Began {
+            gen: Gen { ms: NOW.unix, random: 2 },
+            floor: 0,
+            event_n: 0,
+            at: NOW.mono,
+            recovery: None,
+            past,
+            met: None,
+        })
+    };
+    for (what, effect) in [
+        ("a second lease of a holder", opened("b", LEASE.epoch + 1)),
+        ("an epoch of 0", opened("b", 0)),
+        ("a message 0", recalled(0)),
+        ("a message never numbered", recalled(1)),
+        ("more gens than a room keeps", gens(65)),
+    ] {
+        let mut node = Node::new(9, NOW);
+        node.room = Some(Parts::of(&[LEASE]).load().expect("a room"));
+        let before = node.everyone();
+        node.room.as_mut().expect("a room").apply(&effect);
+        assert_eq!(before, node.everyone(), "{what}");
+        load(&node.save().expect("a room"), NOW).unwrap_or_else(|corrupt| panic!("{what}: {corrupt:?}"));
     }
 }

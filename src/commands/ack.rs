@@ -31,7 +31,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     args::hide_tokens(args);
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let session = args::id(args.get(2))?;
     let mut ack = Ack { session, epoch: args::int(args.get(3))?, token: None, seq: args::int(args.get(4))? };
     let mut options = Options::after(args, 5, SPEC.args);

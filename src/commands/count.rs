@@ -23,7 +23,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 };
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let (name, env) = (args.str(1), rooms::env());
     let mut key = Key::read(ctx, name);
     let counted = rooms::find(ctx, &mut key, name, &env)?.map(|value| value.room.count(env.now.mono));

@@ -25,7 +25,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 };
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let session = args::id(args.get(2))?;
     let (name, env) = (args.str(1), rooms::env());
     let mut key = Key::read(ctx, name);

@@ -87,7 +87,7 @@ fn decide<T>(
 
 fn grant(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     args::hide_tokens(args);
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let env = rooms::env();
     let level = Level::parse(args.get(3)).ok_or(Refusal::Bad("the level is READ or WRITE"))?;
     let user = args::id(args.get(2))?;
@@ -117,7 +117,7 @@ fn grant(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 }
 
 fn revoke(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let env = rooms::env();
     let user = args::id(args.get(2))?;
     let mut request = RevokeRequest { user, device: None, version: None };
@@ -149,7 +149,7 @@ fn revoke(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 }
 
 fn grants(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let (mut user, mut cursor, mut count) = (None, 0, roster::DEFAULT_COUNT);
     let mut options = Options::after(args, 2, GRANTS.args);
     while let Some(option) = options.next()? {

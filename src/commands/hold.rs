@@ -62,7 +62,7 @@ pub const TRIM: CommandSpec = CommandSpec {
 };
 
 fn hold(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let (hold, env) = (args::id(args.get(2))?, rooms::env());
     args::within(hold, env.settings.max_id_bytes())?;
     role::check_may_decide(ctx)?;
@@ -85,7 +85,7 @@ fn hold(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 }
 
 fn unhold(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let (hold, env) = (args::id(args.get(2))?, rooms::env());
     role::check_may_decide(ctx)?;
     let name = args.str(1);
@@ -101,7 +101,7 @@ fn unhold(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 }
 
 fn holds(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let (name, env, reply) = (args.str(1), rooms::env(), ctx.reply());
     let mut key = Key::read(ctx, name);
     match rooms::find(ctx, &mut key, name, &env)? {
@@ -116,7 +116,7 @@ fn holds(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 }
 
 fn trim(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     role::check_may_decide(ctx)?;
     let (name, env) = (args.str(1), rooms::env());
     let held = rooms::find(ctx, &mut Key::write(ctx, name), name, &env)?.map(|value| value.room.is_held());

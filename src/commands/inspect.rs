@@ -38,7 +38,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 const SCHEMA: &str = "lease/1";
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let mut session = None;
     let mut request = PageRequest { user: None, cursor: 0, count: roster::DEFAULT_COUNT, ended: false };
     let mut options = Options::after(args, 2, SPEC.args);

@@ -24,7 +24,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 };
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let (mut cursor, mut count) = (0, roster::DEFAULT_COUNT);
     let mut options = Options::after(args, 2, SPEC.args);
     while let Some(option) = options.next()? {

@@ -31,7 +31,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 };
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let (user, device) = (args::id(args.get(2))?, args::id(args.get(3))?);
     let claim = match args.get(4) {
         word if word.eq_ignore_ascii_case(b"QUEUED") => Claim::Queued,

@@ -50,7 +50,7 @@ enum Beat {
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     hide_tokens(args);
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let items = parse(args)?;
     role::check_may_decide(ctx)?;
     let (name, env) = (args.str(1), rooms::env());

@@ -81,7 +81,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 }
 
 fn parse<'a>(ctx: Ctx, args: Args<'a>, env: &Env) -> Result<Open<'a>, Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let mut open = Open {
         user: args::id(args.get(2))?,
         device: DEFAULT_DEVICE,

@@ -37,7 +37,7 @@ pub const SETPOLICY: CommandSpec = CommandSpec {
 };
 
 fn tell(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let (name, env) = (args.str(1), rooms::env());
     let mut key = Key::read(ctx, name);
     let none = OwnPolicy::default();
@@ -60,7 +60,7 @@ fn tell(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 }
 
 fn set(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let env = rooms::env();
     if args.len() % 2 != 0 {
         return Err(SYNTAX);

@@ -24,7 +24,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 const DEFAULT_COUNT: u64 = 1000;
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let mut most = DEFAULT_COUNT;
     let mut options = Options::after(args, 2, SPEC.args);
     while options.next()?.is_some() {

@@ -45,7 +45,7 @@ const PLAIN: usize = 5;
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     let flags = ctx.flags();
     let name = args.str(1);
-    let mut beat = match heartbeat(args, flags.cluster()) {
+    let mut beat = match heartbeat(args, ctx.in_cluster()) {
         Ok(beat) if args.len() == PLAIN => beat,
         beat => {
             args::hide_tokens(args);

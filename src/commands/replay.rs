@@ -68,7 +68,7 @@ const SHOWN: u64 = 50;
 fn replay(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     let started = Instant::now();
     args::hide_tokens(args);
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let (session, epoch) = (args::id(args.get(2))?, args::int(args.get(3))?);
     let position = Position { gen: args.get(4), after: args::int(args.get(5))? };
     let (mut count, mut token) = (REPLAYED, None);
@@ -143,7 +143,7 @@ fn tell(reply: Reply, messages: &mut Messages) {
 
 fn snapshot(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     args::hide_tokens(args);
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let (session, epoch) = (args::id(args.get(2))?, args::int(args.get(3))?);
     let (mut count, mut token) = (SHOWN, None);
     let mut options = Options::after(args, 4, SNAPSHOT.args);

@@ -35,7 +35,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 pub const DEFAULT_COUNT: usize = 100;
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let mut request = PageRequest { user: None, cursor: 0, count: DEFAULT_COUNT, ended: false };
     let mut options = Options::after(args, 2, SPEC.args);
     while let Some(option) = options.next()? {

@@ -49,7 +49,7 @@ pub const POST: CommandSpec = CommandSpec {
 fn send(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     let began = Instant::now();
     args::hide_tokens(args);
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let env = rooms::env();
     let mut request = Send {
         session: args::id(args.get(2))?,
@@ -73,7 +73,7 @@ fn send(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 
 fn post(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     let began = Instant::now();
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let env = rooms::env();
     let request = Post { user: args::id(args.get(2))?, id: args::id(args.get(3))?, payload: args.get(4) };
     check_limits(&[request.user, request.id], request.payload, &env)?;

@@ -23,7 +23,7 @@ pub const SPEC: CommandSpec = CommandSpec {
 };
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::room(args.get(1), ctx.flags().cluster())?;
+    args::room(args.get(1), ctx.in_cluster())?;
     let (name, env, reply) = (args.str(1), rooms::env(), ctx.reply());
     let newest = rooms::find(ctx, &mut Key::read(ctx, name), name, &env)?.map(|value| value.room.log_seq());
     let edges = message_log::edges(ctx, name.bytes(), newest.unwrap_or(0))?;

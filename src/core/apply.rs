@@ -9,6 +9,7 @@ use super::effect::{
 use super::hold::ORPHAN;
 use super::id::{Id, DEFAULT_DEVICE};
 use super::lease::{Extras, Flags, Lease, Phase, Reason, Signal};
+use super::log::GENS;
 use super::queue::Queue;
 use super::room::Room;
 use super::time::{Ms48, MAX};
@@ -77,7 +78,8 @@ impl Room {
         self.gen = began.gen;
         self.floor = self.floor.max(began.floor);
         self.event_n = began.event_n;
-        self.log.past.clone_from(&began.past);
+        let earlier = began.past.len().saturating_sub(GENS);
+        self.log.past = began.past.iter().skip(earlier).copied().collect();
         if let Some(met) = &began.met {
             self.arrived = false;
             self.log.seq = self.log.seq.max(met.seq);
@@ -409,7 +411,7 @@ mod tests {
         assert_eq!((room.gauges().leases, room.gauges().tombstones), (1, 1));
         assert!(room.slot_of(b"b").is_none());
         let (now, mut loading) = (Now { mono: 1, unix: 1 }, Loading::default());
-        for part in parts(&room, now) {
+        for part in parts(&room, true, now) {
             loading.part(&part, now).unwrap();
         }
     }

@@ -110,6 +110,7 @@ impl Log {
     }
 
     pub fn apply_recalled(&mut self, recalled: &Recalled) {
+        // A message it never numbered would make the room one that nobody can load.
         let newest = self.seq;
         for accepted in recalled.records.iter().filter(|found| (1..=newest).contains(&found.seq)) {
             self.last_at = self.last_at.max(accepted.at);

@@ -546,3 +546,21 @@ pub fn digest(room: &Room, out: &mut impl Digest) {
         out.end_item();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_beyond_the_newest_message_is_refused() {
+        let now = Now { mono: 1 << 40, unix: 1 << 41 };
+        let read = |seq| {
+            let reading = Reading { seq, at: now.unix, mono: now.mono };
+            let mut w = Writer::new(now);
+            write_log(&mut w, &Log { seq: 7, readings: vec![reading], ..Log::default() });
+            read_log(&mut Reader::new(&w.into_bytes(), now), &mut Log::default())
+        };
+        assert!(read(7).is_ok());
+        assert!(read(8).is_err());
+    }
+}

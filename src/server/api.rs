@@ -2,6 +2,7 @@
 //!
 //! What a server can do is asked of its function pointers, never of its version number: Valkey reports its own.
 
+use std::cell::OnceCell;
 use std::ffi::{c_int, c_void, CStr};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -37,6 +38,10 @@ pub const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 #[derive(Clone, Copy)]
 pub struct Ctx(*mut RedisModuleCtx);
 
+thread_local! {
+    static IN_CLUSTER: OnceCell<bool> = const { OnceCell::new() };
+}
+
 static DETACHED: AtomicPtr<RedisModuleCtx> = AtomicPtr::new(std::ptr::null_mut());
 
 impl Ctx {
@@ -65,6 +70,11 @@ impl Ctx {
     pub fn flags(self) -> Flags {
         // SAFETY: `self` is live.
         Flags(unsafe { api!(RedisModule_GetContextFlags)(self.0) } as u32)
+    }
+
+    /// Whether this node is one of a cluster, which never changes: asking the server costs as much as a short reply.
+    pub fn in_cluster(self) -> bool {
+        IN_CLUSTER.with(|known| *known.get_or_init(|| self.flags().has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)))
     }
 
     /// The selected database.
@@ -136,10 +146,6 @@ impl Flags {
 
     pub fn primary(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_MASTER)
-    }
-
-    pub fn cluster(self) -> bool {
-        self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
 
     pub fn out_of_memory(self) -> bool {

@@ -66,7 +66,7 @@ fn load(ctx: Ctx, args: Args<'_>) -> Result<(), String> {
     // SAFETY: the context is live.
     unsafe { api!(RedisModule_SetModuleOptions)(ctx.as_ptr(), options as c_int) };
     settings::register(ctx, &arguments.settings)?;
-    if settings::settings().events_scope() == Scope::Node && ctx.flags().cluster() {
+    if settings::settings().events_scope() == Scope::Node && ctx.in_cluster() {
         return Err("events-scope node has one stream for all slots: not in a cluster".to_owned());
     }
     room_type::register(ctx)?;

@@ -15,7 +15,7 @@ use crate::core::room::Room;
 
 /// Refuses unless the room and these streams are here, or their slot stands still: then what is missing is nowhere.
 pub fn check(ctx: Ctx, room: Str<'_>, streams: &[Vec<u8>]) -> Result<(), Refusal> {
-    if !ctx.flags().cluster() {
+    if !ctx.in_cluster() {
         return Ok(());
     }
     let mut words = Words::with_capacity(1 + streams.len());
@@ -31,6 +31,9 @@ pub fn check(ctx: Ctx, room: Str<'_>, streams: &[Vec<u8>]) -> Result<(), Refusal
 
 /// The same for a room and all that it has written.
 pub fn check_all(ctx: Ctx, name: Str<'_>) -> Result<(), Refusal> {
+    if !ctx.in_cluster() {
+        return Ok(());
+    }
     let written = match Key::read(ctx, name).kind(&ROOM) {
         Kind::Value(value) => written(&value.room, name),
         Kind::Missing | Kind::Other => Vec::new(),
@@ -49,7 +52,7 @@ pub fn written(room: &Room, name: Str<'_>) -> Vec<Vec<u8>> {
 /// AOF do not tell; there it is taken for granted, for what else a primary decides comes as effects.
 pub fn brought(db: i32, name: Str<'_>) -> bool {
     let ctx = Ctx::detached();
-    if !ctx.flags().cluster() {
+    if !ctx.in_cluster() {
         return false;
     }
     !role::may_decide(ctx) || (ctx.select_db(db) && check(ctx, name, &[]).is_err())
