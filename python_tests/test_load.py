@@ -101,7 +101,8 @@ def test_load_a_million_leases_due_at_once(client):
     assert server.lease_info()["active_leases"] == MILLION
     full = megabytes(server)
     print(f"\na million leases in 100 rooms: {full - before:.0f} MB, {(full - before):.0f} bytes each")
-    server.call("DEBUG", "SLEEP", max(0, due - client.now()) / 1000 + 1)
+    wait_until(lambda: client.now() >= due - 1000, 150)
+    server.call("DEBUG SLEEP 2")
     begin, watched = time.monotonic(), watch(server)
     wait_until(lambda: sum(event["n"] for number in range(100) for event in client.events(f"room{number}", newest=1)) >= 2 * MILLION, 300)
     print(f"all removed {time.monotonic() - begin:.1f} s after the stall")
@@ -110,9 +111,11 @@ def test_load_a_million_leases_due_at_once(client):
     info = server.lease_info()
     print(f"  expiry age: p50 {info['expiry_age_ms_p50']}, p99 {info['expiry_age_ms_p99']}, max {info['expiry_age_ms_max']} ms; slice p99 {info['slice_us_p99']} us")
     assert (info["active_leases"], info["events_lost"]) == (1, 0)
-    wait_until(lambda: server.lease_info()["tombstones"] == 0, 200, "all tombstones are forgotten")
-    print(f"  memory {before:.0f} MB before, {full:.0f} full, {megabytes(server):.0f} after the last tombstone")
-    assert megabytes(server) - before < (full - before) / 10
+    begin = time.monotonic()
+    # The gauge leaves out tombstones whose window is over before the reaper has dropped them.
+    wait_until(lambda: megabytes(server) - before < (full - before) / 10, 200, "the memory is free again")
+    print(f"  memory {before:.0f} MB before, {full:.0f} full, {megabytes(server):.0f} once the tombstones were dropped, {time.monotonic() - begin:.0f} s later")
+    assert server.lease_info()["tombstones"] == 0
 
 
 # -------------------------------------------------------------------- OPS-04
