@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+import redis
 
 from crowd import fill
 from harness import Client, Connection, Refused, Way, wait_until
@@ -41,7 +42,10 @@ class Timed(threading.Thread):
         while not self.ended.wait(self.every):
             number += 1
             begin = time.perf_counter()
-            reply, = self.connection.pipeline([self.command(number)])
+            try:
+                reply, = self.connection.pipeline([self.command(number)])
+            except redis.ConnectionError:  # the test has failed, and its server is gone
+                return
             self.took.append((time.perf_counter() - begin) * 1000)
             if isinstance(reply, Refused):
                 self.refused.append(reply.text)
@@ -91,7 +95,7 @@ def ended(server, reason, count, seconds):
 def test_load_a_million_leases_due_at_once(client):
     """LOAD A million leases, all due at once after a stall: each ends once, and others are answered meanwhile."""
     server, before = client.server, megabytes(client.server)
-    due = client.now() + 60000
+    due = client.now() + 150000
     for number in range(100):
         fill(server, f"room{number}", MILLION // 100, "TTL", LASTING, "UNTIL", due)
     assert server.lease_info()["active_leases"] == MILLION
@@ -122,17 +126,18 @@ def test_ops_04_reconnect_storm(client, old):
     """OPS-04 Reconnect storm: 50,000 users come back over 200 connections within 5 s; old leases are superseded, or expired before."""
     server, users, connections = client.server, 50000, 200
     rooms = [f"room{number}" for number in range(50)]
-    until = ["UNTIL", client.now() + 5000] if old == "expired" else []
+    until = ["UNTIL", client.now() + 30000] if old == "expired" else []
     for room in rooms:
         fill(server, room, users // len(rooms), "TTL", LASTING, *until)
     if old == "expired":
-        wait_until(lambda: server.lease_info()["ended_expired"] == users, 30)
+        wait_until(lambda: server.lease_info()["ended_expired"] == users, 90)
     links = [Connection(server.port) for _ in range(connections)]
     share = users // connections
-    watched, begin = watch(server), time.monotonic()
-    for number, link in enumerate(links):
-        link.send([["LEASE.OPEN", rooms[number * len(rooms) // connections], f"u{(number * share + user) % (users // len(rooms))}", "TTL", LASTING] for user in range(share)])
-    replies = [link.read() for link in links for _ in range(share)]
+    watched, begin, replies = watch(server), time.monotonic(), []
+    for user in range(share):  # each connection waits for its reply: many pipelines at once would only measure how the server takes turns
+        for number, link in enumerate(links):
+            link.send([["LEASE.OPEN", rooms[number * len(rooms) // connections], f"u{(number * share + user) % (users // len(rooms))}", "TTL", LASTING]])
+        replies += [link.read() for link in links]
     took = time.monotonic() - begin
     print(f"\n{users} OPENs over {connections} connections ({old}): {took:.1f} s")
     told(watched)
@@ -155,7 +160,7 @@ def test_ops_04_reconnect_storm(client, old):
 def test_load_a_huge_room_among_small_ones(client):
     """LOAD One room of 200,000 among 10,000 small ones: small rooms are answered and expire in time while the huge one is listed, renewed and expires."""
     server, huge, small = client.server, 200000, 10000
-    due = client.now() + 45000
+    due = client.now() + 90000
     fill(server, "huge", huge, "TTL", LASTING, "UNTIL", due)
     for number in range(small):
         fill(server, f"small{number}", 2, "TTL", LASTING, "UNTIL", due)
@@ -164,12 +169,13 @@ def test_load_a_huge_room_among_small_ones(client):
     lists, cursor = 0, None
     while cursor != 0:
         page = client("LEASE.ROSTER", "huge", "COUNT", 1000, "CURSOR", cursor or 0)
-        client("LEASE.MRENEW", "huge", *(word for lease in page["leases"] for word in (lease["session"], lease["epoch"], lease["seq"] + 1)))
+        if heartbeats := [word for lease in page["leases"] for word in (lease["session"], lease["epoch"], lease["seq"] + 1)]:
+            client("LEASE.MRENEW", "huge", *heartbeats)
         cursor, lists = int(page["cursor"]), lists + 1
     print(f"  while all of it was listed and renewed in {lists} pages:")
     told(watched)
     assert client.now() < due, "too slow a machine: the leases are due before they are listed"
-    wait_until(lambda: client.now() >= due - 500, 60)
+    wait_until(lambda: client.now() >= due - 500, 90)
     watched = {"PING": Timed(server, ping), "RENEW": Timed(server, lambda number: ["LEASE.RENEW", "watched", "w", 1, 1000000 + number])}
     ended(server, "expired", huge + 2 * small, 120)
     print("  while all expired at once:")
@@ -238,10 +244,12 @@ def test_load_messages_do_not_delay_expiry(client):
     client("LEASE.SETPOLICY busy retain-count 1000")
     fill(server, "busy", 4, "TTL", LASTING)
     end, begin = flood(server, lambda place, number: ["LEASE.SEND", "busy", f"s{place}", 1, f"m{place}-{number}", "x" * 100]), time.monotonic()
+    client("LEASE.SETPOLICY r events-maxlen 0")
     client.pipeline(*(f"LEASE.OPEN r u{number} TTL {1000 + 4 * number}" for number in range(1000)))
     wait_until(lambda: server.lease_info()["ended_expired"] == 1000, 30)
     sent = end()
     ages = [event["lag_ms"] for event in client.events("r") if event["type"] == "removed"]
+    assert len(ages) == 1000
     print(f"\nexpiry age beside {sent / (time.monotonic() - begin):.0f} messages a second: {figures(ages)}")
     assert client("LEASE.STATS busy")["log_seq"] == sent
     assert p99(ages) <= 500

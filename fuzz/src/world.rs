@@ -446,7 +446,7 @@ impl World {
     }
 
     pub fn save(&self) -> Vec<Vec<u8>> {
-        snapshot::parts(&self.room, self.now).collect()
+        snapshot::parts(&self.room, true, self.now).collect()
     }
 }
 

@@ -10,10 +10,6 @@ from redis.connection import Connection as Socket
 from redis.retry import Retry
 
 
-# A server that loads refuses too, which to the library is a matter of the connection.
-ERRORS = (redis.ResponseError, redis.BusyLoadingError)
-
-
 class Refused(Exception):
     """An error reply: `code` is its first word, `head` what stands before the colon."""
 
@@ -55,8 +51,8 @@ class Connection:
 
     def read(self, timeout=None):
         try:
-            return as_values(self.socket.read_response(timeout=timeout or self.timeout, push_request=True, disconnect_on_error=False))
-        except ERRORS as error:
+            return as_values(self.socket.read_response(timeout=timeout or self.timeout, push_request=True))
+        except redis.ResponseError as error:
             return as_values(error)
 
     def close(self):
@@ -64,7 +60,7 @@ class Connection:
 
 
 def as_values(reply):
-    if isinstance(reply, ERRORS):
+    if isinstance(reply, redis.ResponseError):
         code = getattr(reply, "status_code", None)
         return Refused(f"{code} {reply}" if code else str(reply))
     if isinstance(reply, list):

@@ -139,7 +139,7 @@ impl Room {
     /// server may put together wrongly: the later lease counts. False if that is not the new one.
     fn make_way(&mut self, o: &Opened) -> bool {
         let holder = self.users.find(o.user.as_bytes()).and_then(|u| self.users.holder(u, o.device.as_bytes()));
-        let Some(holder) = holder else { return true };
+        let Some(holder) = holder else { return o.epoch > 0 };
         if holder.epoch >= o.epoch {
             return false;
         }
