@@ -46,6 +46,7 @@ class Caller:
             reply = self(op, room, *args)
             if reply is not None and not (isinstance(reply, Refused) and reply.code in AGAIN):
                 break
+            time.sleep(0.02)
         return reply
 
     def succeeds(self, *command):
