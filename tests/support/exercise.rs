@@ -170,7 +170,9 @@ pub fn assert_valid(room: &Room, now: Now) {
     assert_eq!(live.iter().map(holder).collect::<BTreeSet<_>>().len(), live.len(), "two leases of one holder");
     for lease in &live {
         let (user, device) = holder(lease);
-        let open = Open { user: user.unwrap_or_default(), device, random: NEVER_DRAWN, ..Open::default() };
+        // A token, since the room's policy may want one.
+        let token = Some("s3cret".to_owned());
+        let open = Open { user: user.unwrap_or_default(), device, token, random: NEVER_DRAWN, ..Open::default() };
         let mut node = Node::new(9, now);
         node.room = Some(room.clone());
         let before = room.gauges().leases;
