@@ -64,6 +64,16 @@ def names(server):
 # -------------------------------------------------------------------- 2
 
 def accounted(server):
+    """On the real clock something may end between two reads: then all is read again."""
+    for _ in range(2 if server.clock is None else 0):
+        try:
+            return balance(server)
+        except AssertionError:
+            pass
+    balance(server)
+
+
+def balance(server):
     found = rooms.scan(server)
     info = server.lease_info()
     for (db, name), room in found.items():
