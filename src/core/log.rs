@@ -37,8 +37,9 @@ impl Reading {
 /// The monotonic moment at which message `seq` was accepted, as far as is known.
 pub(super) fn accepted_at(readings: &[Reading], seq: u64, at: u64, now: Now) -> u64 {
     let after = readings.partition_point(|reading| reading.seq <= seq);
-    let reading = after.checked_sub(1).and_then(|place| readings.get(place));
-    reading.map_or_else(|| now.to_mono(at), |reading| reading.to_mono(at))
+    let Some(reading) = after.checked_sub(1).and_then(|place| readings.get(place)) else { return now.to_mono(at) };
+    // No message is younger than a later one: a load by a clock that was set back puts what it finds into the future.
+    readings.get(after).map_or(u64::MAX, |later| later.mono).min(reading.to_mono(at))
 }
 
 #[derive(Clone, Default)]
@@ -80,6 +81,7 @@ impl Log {
         let told = self.readings.last().map(|reading| reading.to_mono(accepted.at));
         if !told.is_some_and(|told| (sent.mono..=sent.mono.saturating_add(slack_ms)).contains(&told)) {
             let mono = sent.mono.saturating_add(if told.is_some() { slack_ms } else { 0 });
+            self.readings.iter_mut().rev().take_while(|earlier| earlier.mono > mono).for_each(|r| r.mono = mono);
             self.readings.push(Reading { seq: accepted.seq, at: accepted.at, mono });
         }
         self.last_at = self.last_at.max(accepted.at);
@@ -127,5 +129,30 @@ impl Log {
         let readings = self.readings.capacity().saturating_mul(size_of::<Reading>());
         let past = self.past.capacity().saturating_mul(size_of::<(Gen, u64)>());
         self.dedupe.heap_bytes().saturating_add(readings).saturating_add(past)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::dedupe::{message_key, payload_digest, Accepted};
+
+    fn sent(log: &mut Log, seq: u64, at: u64, mono: u64) {
+        let key = message_key(b"u", &seq.to_be_bytes());
+        let accepted = Accepted { key, payload: payload_digest(b"p"), seq, at, until: 0 };
+        log.apply_sent(&Sent { accepted, mono });
+    }
+
+    /// What a load by a wall clock that was set back leaves: readings of moments that have not come yet.
+    #[test]
+    fn no_message_is_younger_than_a_later_one() {
+        let mut log = Log::default();
+        for (seq, at, mono) in [(1, 1_000, 900_000), (2, 50_000, 940_000), (3, 60_000, 20), (4, 60_030, 50)] {
+            sent(&mut log, seq, at, mono);
+        }
+        let now = Now { mono: 60, unix: 60_040 };
+        let ages = [(1, 1_000), (2, 50_000), (3, 60_000), (4, 60_030)]
+            .map(|(seq, at)| accepted_at(&log.readings, seq, at, now));
+        assert_eq!(ages, [20, 20, 20, 50]);
     }
 }

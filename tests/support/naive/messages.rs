@@ -294,6 +294,10 @@ impl Naive {
             _ => {
                 let mono = self.mono + told.map_or(0, |_| slack_ms);
                 self.log.reading = Some((at, mono));
+                // No message is younger than a later one.
+                for message in &mut self.log.stream.entries {
+                    message.accepted = message.accepted.map(|accepted| accepted.min(mono));
+                }
                 mono
             }
         }
