@@ -413,6 +413,19 @@ def test_keys_05_unlink_of_a_huge_room(client, leases):
     wait_until(lambda: len(client.events("r")) == 2)
 
 
+def test_keys_02_a_copy_that_goes_before_anyone_looked(client):
+    """KEYS-02 COPY: over a room whose stream is ahead, deleted at once: both are told of, one after the other."""
+    client("LEASE.OPEN a u SESSION x")
+    for session in "yz":
+        client(f"LEASE.OPEN r v DEVICE {session} SESSION {session}")
+    client.raw("COPY a r REPLACE")
+    wait_until(lambda: len(client.events("r")) == 3)
+    client.raw("DEL r")
+    wait_until(lambda: len(client.events("r")) == 4)
+    told = [(event["n"], event["type"], event.get("active")) for event in client.events("r")[2:]]
+    assert told == [(3, "closed", 2), (4, "closed", 1)]
+
+
 @pytest.mark.ways("plain-resp3")
 @pytest.mark.server(clock=None, redis={"hz": "100"})
 @pytest.mark.no_restart("its rooms are gone")

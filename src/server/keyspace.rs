@@ -16,7 +16,7 @@ use redis_module::raw::{self, RedisModuleCtx};
 use super::api::{api, has_api, Ctx, OK};
 use super::entry::{self, guard, Timer};
 use super::keys::{Key, Kind};
-use super::rooms::{self, Arrival, RoomValue, ROOM};
+use super::rooms::{self, Arrival, RoomValue, FOREIGN_ID, ROOM};
 use super::strings::{OwnedStr, Str};
 use super::{deadlines, gauges, log, message_log, metrics, role, settings, slots, streams, unit};
 use crate::core::effect::Gen;
@@ -36,6 +36,8 @@ struct Closure {
     name: Vec<u8>,
     gen: Gen,
     event_n: u64,
+    /// If not, it had yet to go on from what the stream of its name holds.
+    had_begun: bool,
     active: u64,
     events_maxlen: u64,
     log_seq: u64,
@@ -113,6 +115,7 @@ pub fn unlinked(db: i32, name: &[u8], value: &mut RoomValue) {
         name: name.to_vec(),
         gen: rooms::last_gen(value),
         event_n: value.room.event_n(),
+        had_begun: rooms::has_begun(value),
         active: value.room.gauges().leases,
         events_maxlen: value.room.events_maxlen(settings::settings()),
         log_seq: value.room.log_seq(),
@@ -211,8 +214,10 @@ fn close(ctx: Ctx, closure: Closure) {
 
 /// Whether the stream took it.
 fn close_by_itself(ctx: Ctx, closure: &Closure, name: Str<'_>, env: &Env) -> bool {
+    let held = if closure.had_begun { None } else { streams::last_event(ctx, name).ok().flatten() };
+    let last = held.filter(|n| *n <= FOREIGN_ID).unwrap_or(0).max(closure.event_n);
     let event = Event {
-        n: closure.event_n.saturating_add(1),
+        n: last.saturating_add(1),
         gen: closure.gen,
         log_seq: closure.log_seq.max(message_log::met(ctx, &closure.name).map_or(0, |met| met.seq)),
         at: Some(env.now.unix),
