@@ -6,11 +6,10 @@ use super::spec::{Arg, CommandSpec, KeyAccess};
 use crate::core::access::{Level, Record};
 use crate::core::grant::{GrantRequest, RevokeRequest};
 use crate::core::refusal::Refusal;
-use crate::core::room::{Env, Room};
 use crate::server::api::Ctx;
 use crate::server::entry::command_entry;
 use crate::server::keys::Key;
-use crate::server::strings::{Args, Str};
+use crate::server::strings::Args;
 use crate::server::{role, rooms, unit};
 
 pub const GRANT: CommandSpec = CommandSpec {
@@ -69,22 +68,6 @@ pub const GRANTS: CommandSpec = CommandSpec {
     entry: command_entry!(grants),
 };
 
-/// The room of a command that creates a missing one, and what is decided in it.
-fn decide<T>(
-    ctx: Ctx,
-    name: Str<'_>,
-    env: &Env,
-    decide: impl FnOnce(&Room) -> Result<T, Refusal>,
-) -> Result<(T, Option<Room>), Refusal> {
-    let mut key = Key::write(ctx, name);
-    if let Some(value) = rooms::find(ctx, &mut key, name, env)? {
-        return Ok((decide(&value.room)?, None));
-    }
-    drop(key);
-    let room = rooms::fresh(ctx, name, env)?;
-    Ok((decide(&room)?, Some(room)))
-}
-
 fn grant(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     args::hide_tokens(args);
     args::room(args.get(1), ctx.in_cluster())?;
@@ -104,7 +87,7 @@ fn grant(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     args::within(user, env.settings.max_id_bytes())?;
     role::check_may_decide(ctx)?;
     let name = args.str(1);
-    let (plan, fresh) = decide(ctx, name, &env, |room| room.decide_grant(&request, &env))?;
+    let (plan, fresh) = rooms::find_or_fresh(ctx, name, &env, |room| room.decide_grant(&request, &env))?;
     let status = match plan {
         Some(plan) => {
             unit::commit(ctx, name, plan, fresh, &env)?;
@@ -133,7 +116,7 @@ fn revoke(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     }
     role::check_may_decide(ctx)?;
     let name = args.str(1);
-    let (revoked, fresh) = decide(ctx, name, &env, |room| Ok(room.decide_revoke(&request, &env)))?;
+    let (revoked, fresh) = rooms::find_or_fresh(ctx, name, &env, |room| Ok(room.decide_revoke(&request, &env)))?;
     let (status, ended) = match revoked {
         Some((plan, ended)) => {
             unit::commit(ctx, name, plan, fresh, &env)?;

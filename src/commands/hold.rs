@@ -67,15 +67,7 @@ fn hold(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     args::within(hold, env.settings.max_id_bytes())?;
     role::check_may_decide(ctx)?;
     let name = args.str(1);
-    let found =
-        rooms::find(ctx, &mut Key::write(ctx, name), name, &env)?.map(|value| value.room.decide_hold(hold, &env));
-    let (plan, fresh) = match found {
-        Some(plan) => (plan, None),
-        None => {
-            let room = rooms::fresh(ctx, name, &env)?;
-            (room.decide_hold(hold, &env), Some(room))
-        }
-    };
+    let (plan, fresh) = rooms::find_or_fresh(ctx, name, &env, |room| Ok(room.decide_hold(hold, &env)))?;
     let changes = plan.is_some();
     if let Some(plan) = plan {
         unit::commit(ctx, name, plan, fresh, &env)?;

@@ -84,17 +84,7 @@ fn set(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     }
     role::check_may_decide(ctx)?;
     let name = args.str(1);
-    let (plan, fresh) = {
-        let mut key = Key::write(ctx, name);
-        match rooms::find(ctx, &mut key, name, &env)? {
-            Some(value) => (value.room.decide_policy(values, &env), None),
-            None => {
-                drop(key);
-                let room = rooms::fresh(ctx, name, &env)?;
-                (room.decide_policy(values, &env), Some(room))
-            }
-        }
-    };
+    let (plan, fresh) = rooms::find_or_fresh(ctx, name, &env, |room| Ok(room.decide_policy(values, &env)))?;
     unit::commit(ctx, name, plan, fresh, &env)?;
     ctx.reply().simple(c"OK");
     Ok(())

@@ -65,30 +65,47 @@ const REPLAYED: u64 = 100;
 /// The same of SNAPSHOT.
 const SHOWN: u64 = 50;
 
+/// Who reads, and how many messages at most.
+struct Reader<'a> {
+    session: &'a [u8],
+    epoch: u64,
+    token: Option<&'a [u8]>,
+    count: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn new(args: Args<'a>, count: u64) -> Result<Self, Refusal> {
+        Ok(Self { session: args::id(args.get(2))?, epoch: args::int(args.get(3))?, token: None, count })
+    }
+
+    fn read_options(&mut self, mut options: Options<'a, Args<'a>>) -> Result<(), Refusal> {
+        while let Some(option) = options.next()? {
+            match option {
+                "COUNT" => self.count = options.count()?,
+                _ => self.token = Some(options.value()?),
+            }
+        }
+        Ok(())
+    }
+}
+
 fn replay(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     let started = Instant::now();
     args::hide_tokens(args);
     args::room(args.get(1), ctx.in_cluster())?;
-    let (session, epoch) = (args::id(args.get(2))?, args::int(args.get(3))?);
+    let mut reader = Reader::new(args, REPLAYED)?;
     let position = Position { gen: args.get(4), after: args::int(args.get(5))? };
-    let (mut count, mut token) = (REPLAYED, None);
-    let mut options = Options::after(args, 6, REPLAY.args);
-    while let Some(option) = options.next()? {
-        match option {
-            "COUNT" => count = options.count()?,
-            _ => token = Some(options.value()?),
-        }
-    }
+    reader.read_options(Options::after(args, 6, REPLAY.args))?;
     let (name, env) = (args.str(1), rooms::env());
     let (placed, gen, current) = {
         let mut key = Key::read(ctx, name);
         let value = rooms::find(ctx, &mut key, name, &env)?.ok_or(Refusal::UNKNOWN_SESSION)?;
-        value.room.check_reader(session, epoch, token, &env)?;
+        value.room.check_reader(reader.session, reader.epoch, reader.token, &env)?;
         (value.room.place(&position), value.room.gen().text(), value.room.log_seq())
     };
     let mut log = Log::open(ctx, name.bytes(), current)?;
     let edges = log.edges(current);
-    let last = position.after.saturating_add(count).min(current);
+    let last = position.after.saturating_add(reader.count).min(current);
     let resync = placed.and_then(|()| whole(&mut log, &edges, position.after, last, current)).err();
     let reply = ctx.reply();
     reply.map(7);
@@ -107,20 +124,14 @@ fn replay(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether the log holds everything after `after`: seen one by one up to `last`, which is what is returned; beyond by
-/// its edges and its length alone. Should they not fit, there is a hole somewhere, or an entry that is no message: then
-/// the greatest page is looked through, and what lies beyond is seen when its page is asked for.
+/// Whether the log holds everything after `after`, as far as needs to be seen.
 fn whole(log: &mut Log, edges: &Edges, after: u64, last: u64, current: u64) -> Result<(), Resync> {
     if after == current {
         return Ok(());
     }
-    if edges.oldest == 0 || edges.oldest > after + 1 || edges.newest < current {
-        return Err(Resync::Trimmed);
-    }
-    let fits = log.len() == edges.newest - edges.oldest + 1;
-    let last = if fits { last } else { current.min(after.saturating_add(args::MAX_COUNT)) };
-    let mut messages = log.messages(after + 1, last);
-    let follow = (after + 1..=last).all(|seq| messages.next().is_some_and(|entry| entry.ms == seq));
+    let seen = edges.look_up_to(after, last, current, log.len(), args::MAX_COUNT)?;
+    let mut messages = log.messages(after + 1, seen);
+    let follow = (after + 1..=seen).all(|seq| messages.next().is_some_and(|entry| entry.ms == seq));
     follow.then_some(()).ok_or(Resync::Trimmed)
 }
 
@@ -144,26 +155,19 @@ fn tell(reply: Reply, messages: &mut Messages) {
 fn snapshot(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     args::hide_tokens(args);
     args::room(args.get(1), ctx.in_cluster())?;
-    let (session, epoch) = (args::id(args.get(2))?, args::int(args.get(3))?);
-    let (mut count, mut token) = (SHOWN, None);
-    let mut options = Options::after(args, 4, SNAPSHOT.args);
-    while let Some(option) = options.next()? {
-        match option {
-            "COUNT" => count = options.count()?,
-            _ => token = Some(options.value()?),
-        }
-    }
+    let mut reader = Reader::new(args, SHOWN)?;
+    reader.read_options(Options::after(args, 4, SNAPSHOT.args))?;
     let (name, env) = (args.str(1), rooms::env());
     let position = streams::shared_position(ctx, name, env.settings.events_scope())?;
     let current = {
         let mut key = Key::read(ctx, name);
         let room = &rooms::find(ctx, &mut key, name, &env)?.ok_or(Refusal::UNKNOWN_SESSION)?.room;
-        room.check_reader(session, epoch, token, &env)?;
+        room.check_reader(reader.session, reader.epoch, reader.token, &env)?;
         room.log_seq()
     };
     let mut log = Log::open(ctx, name.bytes(), current)?;
     let edges = log.edges(current);
-    let (first, shown) = newest(&mut log, current, count);
+    let (first, shown) = newest(&mut log, current, reader.count);
     let mut key = Key::read(ctx, name);
     let room = &rooms::find(ctx, &mut key, name, &env)?.ok_or(Refusal::UNKNOWN_SESSION)?.room;
     let first_page = PageRequest { user: None, cursor: 0, count: roster::DEFAULT_COUNT, ended: false };

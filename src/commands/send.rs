@@ -97,8 +97,8 @@ fn check_limits(ids: &[&[u8]], payload: &[u8], env: &Env) -> Result<(), Refusal>
     Ok(())
 }
 
-/// What becomes of a message. A room that still learns of a log it has met learns on first; a room in doubt whether
-/// its log still holds a message looks. A room that is not there yet appears only if the message is accepted.
+/// What becomes of a message. A room that still learns of a log it has met learns on first. A room that is not there
+/// yet appears only if the message is accepted, or for whoever is told to try again: to be found further on.
 fn judge(
     ctx: Ctx,
     name: Str<'_>,
@@ -106,45 +106,39 @@ fn judge(
     env: &Env,
     decide: impl Fn(&Room, Option<u64>) -> Result<Sending, Refusal>,
 ) -> Result<Sending, Refusal> {
-    let sending = match decide_in(ctx, name, fresh, env, |room| decide(room, None)) {
-        Err(Refusal::TryAgain) => {
-            if let Some(room) = fresh {
-                let (plan, learned) = retention::recall_fresh(ctx, name, room, env);
-                match judge_apart(ctx, name, &learned, &decide) {
-                    Ok(Sending::Accepted { .. }) | Err(Refusal::TryAgain) => {}
-                    repeated => return repeated,
-                }
-                // Who is told to try again must find the room further on.
-                unit::commit(ctx, name, plan, fresh.take(), env)?;
-            } else {
-                retention::recall_at_once(ctx, name, env)?;
+    match judge_in(ctx, name, fresh, env, &decide) {
+        Err(Refusal::TryAgain) => {}
+        judged => return judged,
+    }
+    match fresh.take() {
+        None => retention::recall_at_once(ctx, name, env)?,
+        Some(room) => {
+            let (plan, learned) = retention::recall_fresh(ctx, name, &room, env);
+            match judge_in(ctx, name, &Some(learned), env, &decide) {
+                Ok(Sending::Accepted { .. }) | Err(Refusal::TryAgain) => {}
+                judged => return judged,
             }
-            decide_in(ctx, name, fresh, env, |room| decide(room, None))?
+            unit::commit(ctx, name, plan, Some(room), env)?;
         }
-        sending => sending?,
-    };
+    }
+    judge_in(ctx, name, fresh, env, &decide)
+}
+
+/// A room in doubt whether its log still holds a message looks.
+fn judge_in(
+    ctx: Ctx,
+    name: Str<'_>,
+    fresh: &Option<Room>,
+    env: &Env,
+    decide: impl Fn(&Room, Option<u64>) -> Result<Sending, Refusal>,
+) -> Result<Sending, Refusal> {
+    let sending = decide_in(ctx, name, fresh, env, |room| decide(room, None))?;
     if !matches!(sending, Sending::Doubtful) {
         return Ok(sending);
     }
     let newest = decide_in(ctx, name, fresh, env, |room| Ok(room.log_seq()))?;
     let edges = message_log::edges(ctx, name.bytes(), newest)?;
     decide_in(ctx, name, fresh, env, |room| decide(room, Some(room.gone(&edges))))
-}
-
-/// The same in a room that is not in the keyspace: its log can be looked at meanwhile.
-fn judge_apart(
-    ctx: Ctx,
-    name: Str<'_>,
-    room: &Room,
-    decide: impl Fn(&Room, Option<u64>) -> Result<Sending, Refusal>,
-) -> Result<Sending, Refusal> {
-    match decide(room, None)? {
-        Sending::Doubtful => {
-            let edges = message_log::edges(ctx, name.bytes(), room.log_seq()).unwrap_or_default();
-            decide(room, Some(room.gone(&edges)))
-        }
-        sending => Ok(sending),
-    }
 }
 
 fn decide_in<T>(

@@ -5,12 +5,7 @@ use std::fmt::Write;
 
 use redis_module::raw;
 
-/// A C function the server calls for a command; see `command_entry!`.
-pub type Entry = unsafe extern "C" fn(
-    *mut raw::RedisModuleCtx,
-    *mut *mut raw::RedisModuleString,
-    std::ffi::c_int,
-) -> std::ffi::c_int;
+use crate::server::entry::CommandEntry;
 
 pub struct CommandSpec {
     /// In lower case, as the server's own tables have it.
@@ -27,7 +22,7 @@ pub struct CommandSpec {
     pub categories: &'static str,
     pub key: KeyAccess,
     pub args: &'static [Arg],
-    pub entry: Entry,
+    pub entry: CommandEntry,
 }
 
 /// What a command does to its key, which is always the first argument, the room.

@@ -14,7 +14,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::id::Id;
-use super::queue::{Queue, Records};
+use super::queue::{Queue, Queued};
 use super::room::Mover;
 use super::slab::{tighten_index, Slab};
 use super::token::TokenDigest;
@@ -99,15 +99,9 @@ impl Record {
     }
 }
 
-impl Records for Slab<Record> {
-    fn order(&self, slot: u32) -> u32 {
-        slot
-    }
-
-    fn set_place(&mut self, slot: u32, place: u32) {
-        if let Some(record) = self.get_mut(slot) {
-            record.place = place;
-        }
+impl Queued for Record {
+    fn place(&mut self) -> &mut u32 {
+        &mut self.place
     }
 }
 

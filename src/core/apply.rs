@@ -83,7 +83,7 @@ impl Room {
         if let Some(met) = &began.met {
             self.arrived = false;
             self.log.seq = self.log.seq.max(met.seq);
-            if met.first.is_some() && !self.holds.iter().any(|hold| hold.as_bytes() == ORPHAN) {
+            if met.first.is_some() && !self.keeps_hold(ORPHAN) {
                 self.holds.push(Id::new(ORPHAN));
             }
             if !known_here {

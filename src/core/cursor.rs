@@ -12,7 +12,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::id::Id;
-use super::queue::{Queue, Records};
+use super::queue::{Queue, Queued};
 use super::room::Mover;
 use super::slab::{tighten_index, Slab};
 use super::users::NONE;
@@ -72,15 +72,9 @@ impl Cursor {
     }
 }
 
-impl Records for Slab<Cursor> {
-    fn order(&self, slot: u32) -> u32 {
-        slot
-    }
-
-    fn set_place(&mut self, slot: u32, place: u32) {
-        if let Some(cursor) = self.get_mut(slot) {
-            cursor.place = place;
-        }
+impl Queued for Cursor {
+    fn place(&mut self) -> &mut u32 {
+        &mut self.place
     }
 }
 

@@ -15,7 +15,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use sha2::{Digest, Sha256};
 
-use super::queue::{Queue, Records};
+use super::queue::{Queue, Queued};
 use super::room::Mover;
 use super::slab::{tighten_index, Slab};
 use super::time::Ms48;
@@ -85,15 +85,9 @@ pub struct Known {
     pub attached: bool,
 }
 
-impl Records for Slab<Record> {
-    fn order(&self, slot: u32) -> u32 {
-        slot
-    }
-
-    fn set_place(&mut self, slot: u32, place: u32) {
-        if let Some(record) = self.get_mut(slot) {
-            record.place = place;
-        }
+impl Queued for Record {
+    fn place(&mut self) -> &mut u32 {
+        &mut self.place
     }
 }
 

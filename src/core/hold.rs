@@ -13,16 +13,14 @@ impl Room {
         !self.holds.is_empty() || self.meets_entries()
     }
 
-    /// Whether a log it did not write waits for somebody to look at it.
-    pub fn is_orphan(&self) -> bool {
-        self.has_hold(ORPHAN)
+    pub fn holds(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        let orphan = (self.meets_entries() && !self.keeps_hold(ORPHAN)).then_some(ORPHAN);
+        self.holds.iter().map(Id::as_bytes).chain(orphan).collect::<Vec<_>>().into_iter()
     }
 
-    pub fn holds(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        let orphan =
-            (self.meets_entries() && !self.holds.iter().any(|hold| hold.as_bytes() == ORPHAN)).then_some(ORPHAN);
-        let all: Vec<&[u8]> = self.holds.iter().map(Id::as_bytes).chain(orphan).collect();
-        all.into_iter()
+    /// Whether a write has put this hold on the room.
+    pub(super) fn keeps_hold(&self, name: &[u8]) -> bool {
+        self.holds.iter().any(|hold| hold.as_bytes() == name)
     }
 
     /// `None`: the hold is there.
@@ -46,7 +44,7 @@ impl Room {
     }
 
     fn has_hold(&self, name: &[u8]) -> bool {
-        self.holds().any(|hold| hold == name)
+        self.keeps_hold(name) || (name == ORPHAN && self.meets_entries())
     }
 
     /// Whether the history that has begun and is not written yet meets a log.

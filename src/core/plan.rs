@@ -43,7 +43,7 @@ impl Plan {
             events: Vec::new(),
             message: None,
             looks: false,
-            retained: room.retained_on_send(env),
+            retained: 0,
             needs_stream: false,
             signals: false,
             events_maxlen: room.events_maxlen(env.settings),
@@ -73,8 +73,9 @@ impl Plan {
         self.events.push(Event { n: self.n, gen: room.gen(), log_seq: self.log_seq, at, subject, body });
     }
 
-    pub(super) fn message(&mut self, room: &Room, message: Message) {
+    pub(super) fn message(&mut self, room: &Room, env: &Env, message: Message) {
         self.log_seq = message.seq;
+        self.retained = room.retained_on_send(env);
         self.looks = room.should_look(message.seq, self.retained);
         self.message = Some(Box::new(message));
     }

@@ -10,13 +10,36 @@
 //! An entry is 12 bytes; nothing stale is ever left behind, so memory follows the number of records.
 
 use super::room::Mover;
-use super::slab::{grow, tighten};
+use super::slab::{grow, tighten, Slab};
 
-/// The records an entry points to.
+/// The records entries point to.
 pub trait Records {
     /// Opening order; wraps, and is compared as such.
     fn order(&self, slot: u32) -> u32;
     fn set_place(&mut self, slot: u32, place: u32);
+}
+
+/// A record of a slab that stands in a queue, one at a time.
+pub trait Queued {
+    /// Where it keeps its place.
+    fn place(&mut self) -> &mut u32;
+
+    /// Opening order, where that is another than the one of slots.
+    fn order(&self, slot: u32) -> u32 {
+        slot
+    }
+}
+
+impl<T: Queued> Records for Slab<T> {
+    fn order(&self, slot: u32) -> u32 {
+        self.get(slot).map_or(slot, |record| record.order(slot))
+    }
+
+    fn set_place(&mut self, slot: u32, place: u32) {
+        if let Some(record) = self.get_mut(slot) {
+            *record.place() = place;
+        }
+    }
 }
 
 /// Packed: half a million idle leases should not pay for padding.

@@ -45,6 +45,28 @@ pub struct Edges {
     pub oldest_at: u64,
 }
 
+impl Edges {
+    /// Up to which message to look one by one before those after `after` up to `last` are returned, in a log of so many
+    /// entries whose newest message should be `current`. What is returned is always looked at; beyond it the edges and
+    /// the length tell, if they fit. If not, there is a hole somewhere, or an entry that is no message: then the
+    /// greatest page is looked through, and what lies beyond is seen when its page is asked for.
+    pub fn look_up_to(
+        &self,
+        after: u64,
+        last: u64,
+        current: u64,
+        entries: u64,
+        greatest_page: u64,
+    ) -> Result<u64, Resync> {
+        let next = after.saturating_add(1);
+        if self.oldest == 0 || self.oldest > next || self.newest < current {
+            return Err(Resync::Trimmed);
+        }
+        let fits = entries == self.newest.saturating_sub(self.oldest).saturating_add(1);
+        Ok(if fits { last } else { current.min(after.saturating_add(greatest_page)) })
+    }
+}
+
 impl Room {
     /// The checks of REPLAY and SNAPSHOT: those of every session command.
     pub fn check_reader(&self, session: &[u8], epoch: u64, token: Option<&[u8]>, env: &Env) -> Result<(), Refusal> {

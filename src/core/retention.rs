@@ -101,16 +101,13 @@ impl Room {
 
     /// The log's edges are these now: what is gone, if the room did not know.
     pub fn decide_trimmed(&self, edges: &Edges, env: &Env) -> Option<Plan> {
-        let trimmed = self.trimmed(edges, env)?;
-        let mut plan = Plan::of(self, env);
-        plan.effects.push(trimmed);
-        Some(plan)
-    }
-
-    pub(super) fn trimmed(&self, edges: &Edges, env: &Env) -> Option<Effect> {
         let gone = self.gone(edges);
-        let trimmed = Trimmed { gone, oldest_at: edges.oldest_at, at: env.now.mono };
-        (gone > self.log.gone).then_some(Effect::Trimmed(trimmed))
+        if gone <= self.log.gone {
+            return None;
+        }
+        let mut plan = Plan::of(self, env);
+        plan.effects.push(Effect::Trimmed(Trimmed { gone, oldest_at: edges.oldest_at, at: env.now.mono }));
+        Some(plan)
     }
 
     /// Dedupe records whose time is over, `most` at most.

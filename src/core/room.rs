@@ -22,7 +22,7 @@ use super::id::{Id, SessionKey, DEFAULT_DEVICE};
 use super::lease::{Extras, Lease, Reason};
 use super::log::Log;
 use super::policy::{OwnPolicy, Policy, Settings};
-use super::queue::{Queue, Records};
+use super::queue::{Queue, Queued};
 use super::refusal::{Denied, Refusal, Stale};
 use super::slab::{tighten_index, Slab};
 use super::time::{Now, MAX};
@@ -71,15 +71,13 @@ pub struct Room {
     pub(super) hasher: DefaultHashBuilder,
 }
 
-impl Records for Slab<Lease> {
-    fn order(&self, slot: u32) -> u32 {
-        self.get(slot).map_or(0, |l| l.order)
+impl Queued for Lease {
+    fn place(&mut self) -> &mut u32 {
+        &mut self.place
     }
 
-    fn set_place(&mut self, slot: u32, place: u32) {
-        if let Some(lease) = self.get_mut(slot) {
-            lease.place = place;
-        }
+    fn order(&self, _slot: u32) -> u32 {
+        self.order
     }
 }
 
@@ -186,7 +184,7 @@ impl Room {
             users: self.users.present().into(),
             tombstones: self.tombstones.len() as u64,
             dedupe_records: self.log.dedupe.len() as u64,
-            orphans: self.holds.iter().any(|hold| hold.as_bytes() == ORPHAN).into(),
+            orphans: self.keeps_hold(ORPHAN).into(),
         }
     }
 

@@ -117,6 +117,7 @@ impl Room {
         let user = Id::new(post.user);
         plan.message(
             self,
+            env,
             Message { seq, gen: self.gen(), id: post.id.into(), user, sender, at, payload: post.payload.into() },
         );
         if policy.announce_messages() {

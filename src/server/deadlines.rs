@@ -15,7 +15,7 @@ use super::api::Ctx;
 use super::entry::{self, Timer};
 use super::strings::Str;
 use super::{clock, reaper, role};
-use crate::core::queue::{Queue, Records};
+use crate::core::queue::{Queue, Queued};
 use crate::core::slab::Slab;
 use crate::core::time::Now;
 
@@ -33,15 +33,9 @@ struct Index {
     hasher: DefaultHashBuilder,
 }
 
-impl Records for Slab<Entry> {
-    fn order(&self, slot: u32) -> u32 {
-        slot
-    }
-
-    fn set_place(&mut self, slot: u32, place: u32) {
-        if let Some(entry) = self.get_mut(slot) {
-            entry.place = place;
-        }
+impl Queued for Entry {
+    fn place(&mut self) -> &mut u32 {
+        &mut self.place
     }
 }
 

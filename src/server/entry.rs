@@ -17,6 +17,8 @@ use crate::core::refusal::Refusal;
 
 /// What a command does with its arguments. A refusal is answered for it; it has written no reply then.
 pub type CommandHandler = fn(Ctx, Args<'_>) -> Result<(), Refusal>;
+/// The C function the server calls for a command; see `command_entry!`.
+pub type CommandEntry = unsafe extern "C" fn(*mut RedisModuleCtx, *mut *mut RedisModuleString, c_int) -> c_int;
 pub type TimerHandler = fn(Ctx);
 /// The subevent, and the data the server documents for it.
 pub type EventHandler = fn(Ctx, u64, *const c_void);

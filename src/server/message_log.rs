@@ -21,10 +21,7 @@ use crate::core::retention::Found;
 
 /// The log of a room.
 pub fn name_of(room: &[u8]) -> Vec<u8> {
-    match hash_tag(room) {
-        Some(_) => [room, b":log"].concat(),
-        None => [b"{", room, b"}:log"].concat(),
-    }
+    streams::beside(room, b":log")
 }
 
 /// The room whose log this key would be.

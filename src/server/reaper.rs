@@ -14,6 +14,7 @@ use super::keys::{Key, Kind};
 use super::rooms::{self, ROOM};
 use super::strings::{OwnedStr, Str};
 use super::{clock, deadlines, keyspace, message_log, metrics, retention, role, settings, slots, streams, unit};
+use crate::core::plan::Plan;
 use crate::core::refusal::Refusal;
 use crate::core::room::{Env, Room};
 
@@ -123,20 +124,12 @@ fn step(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
     if cut_some(ctx, name, env)? {
         return Ok(true);
     }
-    let plan = with_room(ctx, name, env, |room| room.decide_forgetting(QUIET_PER_STEP, env))?.flatten();
-    if let Some(plan) = plan {
-        unit::commit(ctx, name, plan, None, env)?;
-        return Ok(true);
-    }
-    let plan = with_room(ctx, name, env, |room| room.decide_grant_ends(QUIET_PER_STEP, env))?.flatten();
-    if let Some(plan) = plan {
-        unit::commit(ctx, name, plan, None, env)?;
-        return Ok(true);
-    }
-    let plan = with_room(ctx, name, env, |room| room.decide_cursor_ends(QUIET_PER_STEP, env))?.flatten();
-    if let Some(plan) = plan {
-        unit::commit(ctx, name, plan, None, env)?;
-        return Ok(true);
+    type Decide = fn(&Room, usize, &Env) -> Option<Plan>;
+    let quiet: [Decide; 3] = [Room::decide_forgetting, Room::decide_grant_ends, Room::decide_cursor_ends];
+    for decide in quiet {
+        if let Some(plan) = with_room(ctx, name, env, |room| decide(room, QUIET_PER_STEP, env))?.flatten() {
+            return unit::commit(ctx, name, plan, None, env).map(|()| true);
+        }
     }
     if retention::step(ctx, name, env)? {
         return Ok(true);

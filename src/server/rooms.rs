@@ -166,6 +166,22 @@ pub fn find<'k>(ctx: Ctx, key: &'k mut Key, name: Str<'_>, env: &Env) -> Result<
     }
 }
 
+/// What is decided in the room of a command that creates a missing one; and that one, if it is missing.
+pub fn find_or_fresh<T>(
+    ctx: Ctx,
+    name: Str<'_>,
+    env: &Env,
+    decide: impl FnOnce(&Room) -> Result<T, Refusal>,
+) -> Result<(T, Option<Room>), Refusal> {
+    let mut key = Key::write(ctx, name);
+    if let Some(value) = find(ctx, &mut key, name, env)? {
+        return Ok((decide(&value.room)?, None));
+    }
+    drop(key);
+    let room = fresh(ctx, name, env)?;
+    Ok((decide(&room)?, Some(room)))
+}
+
 /// A room for a name that has none. Its first write puts it into the keyspace.
 pub fn fresh(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<Room, Refusal> {
     args::within(name.bytes(), env.settings.max_id_bytes())?;

@@ -24,9 +24,14 @@ pub enum Unwritten {
 
 /// The room's own event stream.
 pub fn own_events(room: &[u8]) -> Vec<u8> {
+    beside(room, b":events")
+}
+
+/// The key of that ending in a room's slot.
+pub fn beside(room: &[u8], ending: &[u8]) -> Vec<u8> {
     match hash_tag(room) {
-        Some(_) => [room, b":events"].concat(),
-        None => [b"{", room, b"}:events"].concat(),
+        Some(_) => [room, ending].concat(),
+        None => [b"{", room, b"}", ending].concat(),
     }
 }
 
