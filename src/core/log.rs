@@ -37,9 +37,10 @@ impl Reading {
 /// The monotonic moment at which message `seq` was accepted, as far as is known.
 pub(super) fn accepted_at(readings: &[Reading], seq: u64, at: u64, now: Now) -> u64 {
     let after = readings.partition_point(|reading| reading.seq <= seq);
-    let Some(reading) = after.checked_sub(1).and_then(|place| readings.get(place)) else { return now.to_mono(at) };
+    let reading = after.checked_sub(1).and_then(|place| readings.get(place));
+    let told = reading.map_or_else(|| now.to_mono(at), |reading| reading.to_mono(at));
     // No message is younger than a later one: a load by a clock that was set back puts what it finds into the future.
-    readings.get(after).map_or(u64::MAX, |later| later.mono).min(reading.to_mono(at))
+    readings.get(after).map_or(told, |later| told.min(later.mono))
 }
 
 #[derive(Clone, Default)]

@@ -22,6 +22,8 @@ pub struct Message {
     at: u64,
     /// Monotonic; unknown in a log that the room has met.
     accepted: Option<u64>,
+    /// A later message's: this one is no younger.
+    followed: Option<u64>,
     gen: String,
     payload: String,
 }
@@ -142,7 +144,7 @@ impl Naive {
         log.seq = log.known.seq.max(log.stream.last);
         log.holds = log.known.holds.clone();
         log.records.values_mut().for_each(|record| record.attached = false);
-        log.stream.entries.iter_mut().for_each(|message| message.accepted = None);
+        log.stream.entries.iter_mut().for_each(|message| (message.accepted, message.followed) = (None, None));
         log.rebuilding = log.stream.entries.first().map(|message| message.seq);
         log.retains = log.rebuilding.is_some();
         log.reading = None;
@@ -170,6 +172,7 @@ impl Naive {
         }
         for message in &mut self.log.stream.entries {
             message.accepted = message.accepted.map(&moved);
+            message.followed = message.followed.map(&moved);
         }
         self.log.reading = self.log.reading.map(|(at, mono)| (at, moved(mono)));
         for cursor in self.log.cursors.values_mut() {
@@ -272,6 +275,7 @@ impl Naive {
             from: from_lease,
             at,
             accepted: Some(accepted),
+            followed: None,
             gen: self.gen.clone(),
             payload: payload.to_owned(),
         });
@@ -294,9 +298,8 @@ impl Naive {
             _ => {
                 let mono = self.mono + told.map_or(0, |_| slack_ms);
                 self.log.reading = Some((at, mono));
-                // No message is younger than a later one.
                 for message in &mut self.log.stream.entries {
-                    message.accepted = message.accepted.map(|accepted| accepted.min(mono));
+                    message.followed = Some(message.followed.map_or(mono, |earlier| earlier.min(mono)));
                 }
                 mono
             }
@@ -501,7 +504,10 @@ impl Naive {
     fn kept_until(&self, message: &Message) -> u64 {
         match self.policy(Setting::RetainMs) {
             0 => u64::MAX,
-            retain_ms => message.accepted.unwrap_or_else(|| self.to_mono(message.at)) + retain_ms,
+            retain_ms => {
+                let accepted = message.accepted.unwrap_or_else(|| self.to_mono(message.at));
+                message.followed.map_or(accepted, |later| later.min(accepted)) + retain_ms
+            }
         }
     }
 
