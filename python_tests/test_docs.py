@@ -58,7 +58,8 @@ def test_transcripts_can_fail():
     assert transcripts.matches(["..."], ["1) (integer) 5"]) and transcripts.matches(["..."], [])
     for printed in [], ["1) (integer) 6", "2) \"1-a\""], ["1) (integer) 5", "2) \"1 a\""], ["1) (integer) 5", "2) \"1-a\"", "3) x"]:
         assert not transcripts.matches(shown, printed)
-    assert not transcripts.matches(["..."], ["(error) ERR syntax error"])
+    for fault in "(error) ERR syntax error", "Invalid argument(s)":
+        assert not transcripts.matches(["..."], [fault])
 
 
 # ---------------------------------------------------------------- pages, README, COMMAND DOCS, LEASE.HELP
