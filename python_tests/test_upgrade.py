@@ -35,17 +35,29 @@ def test_no_start_on_a_newer_snapshot(server):
     assert "a room was not loaded: a snapshot of an unknown version" in server.log()
 
 
-@pytest.mark.server(redis={"appendonly": "yes"})
-def test_newer_effects_of_an_aof_are_left_out(server):
+def append_newer_effects(server):
     server.call("LEASE.OPEN r u1 SESSION a")
     server.stop()
     aof, = (server.path / "appendonlydir").glob("*.incr.aof")
     with aof.open("ab") as end:
         end.write(b"*3\r\n$11\r\nLEASE.APPLY\r\n$1\r\nr\r\n$1\r\n" + NEWER_EFFECTS + b"\r\n")
+
+
+@pytest.mark.server(redis={"appendonly": "yes"})
+def test_newer_effects_of_an_aof_are_left_out(server):
+    append_newer_effects(server)
     server.start()
     assert server.call("LEASE.COUNT r") == [1, 1]
     assert "effects were not applied: effects of an unknown version" in server.log()
-    assert "CRITICAL" in server.log()
+    assert "== CRITICAL ==" in server.log()
+
+
+@pytest.mark.server(redis={"appendonly": "yes", "propagation-error-behavior": "panic"})
+def test_newer_effects_end_a_server_that_is_to_panic(server):
+    append_newer_effects(server)
+    with pytest.raises(AssertionError, match="the server ended"):
+        server.start()
+    assert "effects were not applied: effects of an unknown version" in server.log()
 
 
 def test_no_unload_once_used(server):
