@@ -7,6 +7,7 @@ import base64
 import json
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -16,6 +17,7 @@ import pytest
 import transcripts
 from harness import rooms, wait_until
 from harness.events import stream
+from harness.resp import Refused
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -187,6 +189,28 @@ def test_errors_of_a_page(page):
     assert own == {error for error, commands in ANSWERS.items() if page.stem.removeprefix("lease.").upper() in commands.split()}
     for error in set(named) - own - {error for error in named if "<" in error}:
         assert error.removeprefix("ERR ").removesuffix("…") in SOURCE or error == "ERR syntax error", error
+
+
+@pytest.mark.server(clock=NINE)
+@pytest.mark.no_restart("the commands shown are those of the scenarios")
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_reply_of_a_page(server, page):
+    """Its first paragraph names the kinds of reply that the command gives in its example; a map says what it is in RESP2."""
+    text = page.read_text()
+    told = text.split("## Reply\n\n")[1].split("\n\n")[0].lower().replace("simple string", "bulk")
+    given = set()
+    for step in transcripts.steps(text):
+        if step.later_ms:
+            server.advance(step.later_ms)
+            continue
+        words = shlex.split(step.command)
+        reply, = server.call.pipeline([words])
+        if words[0].lower() == page.stem and not isinstance(reply, Refused):
+            given.add(type(reply))
+    assert given or page.stem == "lease.apply"
+    names = {dict: "map](readme.md#replies)", list: "array", int: "integer", bytes: "bulk", type(None): "nil"}
+    assert all(names[kind] in told for kind in given), (given, told)
+    assert (dict in given) == (names[dict] in told)
 
 
 def test_acl_categories(server):
