@@ -7,6 +7,9 @@ import base64
 import json
 import pathlib
 import re
+import shlex
+import shutil
+import subprocess
 
 import jsonschema
 import pytest
@@ -14,13 +17,40 @@ import pytest
 import transcripts
 from harness import rooms, wait_until
 from harness.events import stream
+from harness.resp import Refused
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAGES = sorted((ROOT / "docs/commands").glob("lease.*.md"))
 PARTS = ["Arguments", "Reply", "Errors", "Example", "Replication and expiry"]
+ANY_COMMAND = "Only those that [every command](../errors.md#what-every-command-can-give) can give."
+SOURCE = "".join(path.read_text() for path in (ROOT / "src").rglob("*.rs"))
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
+NODE = shutil.which("node")
 NINE = 1894006800000  # 2030-01-07T09:00:00Z
 ODD = b"\xff\x00{"
+
+SESSION = "RENEW SEND REPLAY SNAPSHOT ACK"
+# Which commands answer with which of the module's own errors. What any command may answer is on the errors page.
+ANSWERS = {
+    "STALE unknown": SESSION,
+    **dict.fromkeys(("STALE expired", "STALE left", "STALE superseded", "STALE kicked", "STALE revoked"), f"OPEN {SESSION}"),
+    **dict.fromkeys(("DENIED revoked", "DENIED nogrant"), f"OPEN POST {SESSION}"),
+    "DENIED token": f"OPEN LEAVE {SESSION}",
+    "DENIED readonly": "SEND POST",
+    "HELD": "OPEN",
+    "CONFLICT session": "OPEN",
+    "CONFLICT message": "SEND POST",
+    "LIMIT leases": "OPEN",
+    "LIMIT id": "OPEN GRANT REVOKE SEND POST MARK HOLD SETPOLICY",
+    "LIMIT meta": "OPEN RENEW",
+    "LIMIT payload": "SEND POST",
+    "LIMIT items": "MRENEW MARK ACK",
+    "LIMIT exhausted": "OPEN GRANT SEND POST",
+    "LOGSTATE": "OPEN GRANT SEND POST REPLAY SNAPSHOT",
+    "TRYAGAIN": "SEND POST TRIM",
+    "OOM": "OPEN RENEW SEND POST GRANT SETPOLICY",
+}
 
 
 def by_name(path):
@@ -33,8 +63,13 @@ def table(text, head):
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip("|"))] for row in body]
 
 
-def code(cell):
-    return re.findall(r"`([^`]+)`", cell)
+def code(text):
+    """What stands between backticks, one or more."""
+    return [inside for _, inside in re.findall(r"(?<!`)(`+)(?!`) ?(.+?) ?(?<!`)\1(?!`)", text, re.S)]
+
+
+def scripts(path):
+    return re.findall(r"^```js\n(.*?)^```$", path.read_text(), re.M | re.S)
 
 
 # ---------------------------------------------------------------- transcripts
@@ -58,7 +93,20 @@ def test_transcripts_can_fail():
     assert transcripts.matches(["..."], ["1) (integer) 5"]) and transcripts.matches(["..."], [])
     for printed in [], ["1) (integer) 6", "2) \"1-a\""], ["1) (integer) 5", "2) \"1 a\""], ["1) (integer) 5", "2) \"1-a\"", "3) x"]:
         assert not transcripts.matches(shown, printed)
-    assert not transcripts.matches(["..."], ["(error) ERR syntax error"])
+    for fault in "(error) ERR syntax error", "Invalid argument(s)":
+        assert not transcripts.matches(["..."], [fault])
+
+
+# ---------------------------------------------------------------- code for browsers
+
+@pytest.mark.skipif(NODE is None, reason="there is no node")
+@pytest.mark.parametrize("page", [path for path in DOCUMENTS if scripts(path)], ids=by_name)
+def test_code_for_browsers(page, tmp_path):
+    """A page's code runs in a browser that is played by a module of its name."""
+    (tmp_path / "page.mjs").write_text("\n".join(scripts(page)))
+    player = shutil.copy(pathlib.Path(__file__).parent / f"browser/{page.stem}.mjs", tmp_path)
+    done = subprocess.run([NODE, player], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 # ---------------------------------------------------------------- pages, README, COMMAND DOCS, LEASE.HELP
@@ -123,10 +171,46 @@ def test_page(server, page):
     assert head, "a page begins with syntax, summary, complexity, flags and categories"
     assert head.group(1, 2, 3) == (line, summary, docs[b"complexity"].decode())
     assert sorted(code(head[4])) == flags
-    assert re.findall(r"^## (.*)$", text, re.M) == PARTS
+    parts = re.split(r"^## (.*)$", text, flags=re.M)
+    assert parts[1::2] == PARTS and all(map(str.strip, parts[2::2]))
+    assert transcripts.steps(parts[8]), "the example is a transcript"
     if docs.get(b"arguments"):
         rows = table(text, "| argument | meaning |")
         assert {argument for cell, _ in rows for argument in code(cell)} == set(leaves(docs[b"arguments"]))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_errors_of_a_page(page):
+    """It names each error of the module that its command answers with, no other, and what to do; each text of an ERR is one of the module's."""
+    text = re.search(r"^## Errors\n(.*?)^## ", page.read_text(), re.M | re.S)[1]
+    named = [error for cell, _ in table(text, "| error | what to do |") for error in code(cell)] if ANY_COMMAND not in text else []
+    assert ANY_COMMAND in text or named
+    own = {re.sub(r" <\w+>", "", error) for error in named if not error.startswith("ERR ")}
+    assert own == {error for error, commands in ANSWERS.items() if page.stem.removeprefix("lease.").upper() in commands.split()}
+    texts = {error.removeprefix("ERR ").removesuffix("…") for error in named if error.startswith("ERR ")}
+    assert not {text for text in texts if text not in SOURCE}
+
+
+@pytest.mark.server(clock=NINE)
+@pytest.mark.no_restart("the commands shown are those of the scenarios")
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_reply_of_a_page(server, page):
+    """Its first paragraph names the kinds of reply that the command gives in its example; a map says what it is in RESP2."""
+    text = page.read_text()
+    told = text.split("## Reply\n\n")[1].split("\n\n")[0].lower().replace("simple string", "bulk")
+    given = set()
+    for step in transcripts.steps(text):
+        if step.later_ms:
+            server.advance(step.later_ms)
+            continue
+        words = shlex.split(step.command)
+        reply, = server.call.pipeline([words])
+        if words[0].lower() == page.stem and not isinstance(reply, Refused):
+            given.add(type(reply))
+    assert given or page.stem == "lease.apply"
+    names = {dict: "map](readme.md#replies)", list: "array", int: "integer", bytes: "bulk", type(None): "nil"}
+    assert all(names[kind] in told for kind in given), (given, told)
+    assert (dict in given) == (names[dict] in told)
 
 
 def test_acl_categories(server):
@@ -161,15 +245,68 @@ def test_metrics_and_errors(server):
         name.split(" ")[0] for cell, _ in table(errors, "| error | when |") for name in code(cell)}
 
 
+def test_encodings():
+    """The tables of encodings have the versions and tags that the code writes."""
+    page = (ROOT / "docs/persistence.md").read_text()
+    written = {name: (ROOT / f"src/core/{name}.rs").read_text() for name in ("codec", "snapshot")}
+    versions = {version: re.search(r"^const VERSION: u8 = (\d+);", text, re.M)[1] for version, text in written.items()}
+    told = {cells[0]: cells[2].split(";")[0] for cells in table(page, "| where | what | version |")}
+    assert told["snapshot part"] == told["LEASE.APPLY in a rewritten AOF"] == versions["snapshot"]
+    assert told["LEASE.APPLY in the AOF and to replicas"] == versions["codec"]
+    tags = {number: name.split("_")[0].lower() for name, number in re.findall(r"pub const (\w+): u8 = (\d+);", written["codec"])}
+    rows = table(page, "| effect | tag | | effect | tag |")
+    effects = {tag: effect for first, number, _, second, other in rows for effect, tag in ((first, number), (second, other))}
+    assert effects.keys() == tags.keys() and all(effects[tag].startswith(tags[tag]) for tag in tags), (effects, tags)
+
+
+def spans(path):
+    """What a document sets as code in a line, and the lines of its blocks for the shell."""
+    text = path.read_text()
+    shell = re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
+    return code(re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)) + "".join(shell).splitlines()
+
+
+def test_names(server):
+    """No document names a command, setting, notification, INFO field, error or target of make that there is not."""
+    settings = {name.decode() for name in server.call("CONFIG GET *")}
+    own = {name.removeprefix("lease.") for name in settings if name.startswith("lease.")}
+    endings = "|".join({name.rsplit("-")[-1] for name in own})
+    notifications = code((ROOT / "docs/events.md").read_text().split("## Notifications")[1])
+    fields = server.info("lease").keys()
+    known = {
+        r"LEASE\.[A-Z]+": {page.stem.upper() for page in PAGES},
+        r"lease\.[a-z-]+": {*settings, *notifications, *(page.stem for page in PAGES), "lease.so", "lease.rs"},
+        rf"[a-z-]+-(?:{endings})": own | settings,
+        r"lease_\w+": {*fields, *(re.sub("_(p50|p99|max)$", "", name) for name in fields)},
+        r"(?:STALE|DENIED|CONFLICT|LIMIT) [a-z]+": ANSWERS.keys(),
+        r"make [a-z-]+": {"make " + target for target in re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)},
+    }
+    named = {(by_name(path), name, pattern) for path in DOCUMENTS for span in spans(path) for pattern in known
+             for name in re.findall(rf"^{pattern}(?=$| )", span)}
+    assert not {(path, name) for path, name, pattern in named if name not in known[pattern]}
+    assert {pattern for *_, pattern in named} == known.keys()
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=by_name)
 def test_links_and_files(path):
     text = path.read_text()
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", text):
+    for target, anchor in LINK.findall(text):
         file = path.parent / target if target else path
         assert file.exists(), target
         assert not anchor or anchor in anchors(file.read_text()), f"{target}#{anchor}"
     for file in re.findall(r"`((?:src|scripts|python_tests)/[\w/.]+\w)`", text):
         assert (ROOT / file).exists(), file
+
+
+def test_every_document_is_within_reach():
+    """From the README, link by link."""
+    found, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        path = waiting.pop()
+        found.add(path)
+        links = {(path.parent / target).resolve() for target, _ in LINK.findall(path.read_text()) if target.endswith(".md")}
+        waiting += links - found
+    assert set(DOCUMENTS) - found == set()
 
 
 def anchors(text):
