@@ -39,7 +39,10 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         apply(ctx, name, payload, &env)
     };
     if let Err(Corrupt(reason)) = applied {
-        log::warning(&format!("effects were not applied: {reason}"));
+        log::warning(&format!(
+            "effects were not applied: {reason}; they are damaged, or a newer module wrote them. Upgrade it here and let \
+             this node load or sync again"
+        ));
         return Err(Refusal::Bad("the effects are corrupt"));
     }
     ctx.reply().simple(c"OK");

@@ -112,6 +112,11 @@ fn lapsed_of(ctx: Ctx, db: i32, name: &[u8], env: &Env) -> Gauges {
     lapsed
 }
 
+/// How many rooms there are.
+pub fn rooms() -> u64 {
+    total().rooms
+}
+
 fn total() -> Totals {
     TOTALS.with_borrow(|all| {
         all.iter().fold(Totals::default(), |sum, t| Totals {
