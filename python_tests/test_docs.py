@@ -1,22 +1,17 @@
-"""The documents say what is: transcripts run, schemas hold, pages and tables agree with what the server tells.
+"""The documents say what is: transcripts run, pages and tables agree with what the server tells.
 
 LEASE.HELP and COMMAND DOCS come from the same rows in the module; pages and README are held to both.
 """
 
-import base64
-import json
 import pathlib
 import re
 import shlex
 import shutil
 import subprocess
 
-import jsonschema
 import pytest
 
 import transcripts
-from harness import rooms, wait_until
-from harness.events import stream
 from harness.resp import Refused
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -28,7 +23,6 @@ SOURCE = "".join(path.read_text() for path in (ROOT / "src").rglob("*.rs"))
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 NODE = shutil.which("node")
 NINE = 1894006800000  # 2030-01-07T09:00:00Z
-ODD = b"\xff\x00{"
 
 SESSION = "RENEW SEND REPLAY SNAPSHOT ACK"
 # Which commands answer with which of the module's own errors. What any command may answer is on the errors page.
@@ -312,138 +306,3 @@ def test_every_document_is_within_reach():
 def anchors(text):
     headings = re.findall(r"^#+ (.*)$", text, re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-# ---------------------------------------------------------------- schemas
-
-def schema(name):
-    found = json.loads((ROOT / f"docs/schema/{name}.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(found)
-    return jsonschema.Draft202012Validator(found)
-
-
-def eventful(client):
-    """A room with leases of every kind, and every type of event but `closed`."""
-    client("LEASE.SETPOLICY r log-renewals yes announce-messages yes")
-    client("LEASE.OPEN r u1 SESSION plain")
-    client("LEASE.SEND r plain 1 m1 x")
-    client("LEASE.POST", "r", ODD, ODD, ODD)
-    client("LEASE.RENEW r plain 1 1")
-    client("LEASE.RENEW r plain 1 2 STATE connected OBSERVED 5")
-    client("LEASE.RENEW", "r", "plain", 1, 3, "OBSERVED", 2**63 - 1)
-    client("LEASE.OPEN", "r", ODD, "DEVICE", ODD, "SESSION", ODD, "META", ODD)
-    client("LEASE.RENEW", "r", ODD, 1, 2**63 - 1, "META", "")
-    client("LEASE.OPEN r u2 SESSION superseded META x")
-    client("LEASE.OPEN r u2 SESSION current TTL 3600000")
-    client("LEASE.OPEN r u3 SESSION kicked")
-    client("LEASE.KICK r USER u3")
-    client("LEASE.OPEN r u4 SESSION left")
-    client("LEASE.LEAVE r left 1")
-    client("LEASE.OPEN r u5 SESSION closed")
-    client("LEASE.RENEW r closed 1 1 STATE closed")
-    client("LEASE.GRANT r u9 READ")
-    client("LEASE.GRANT", "r", ODD, "WRITE", "UNTIL", client.now() + 3600000)
-    client("LEASE.OPEN r u9 SESSION revoked")
-    client("LEASE.REVOKE r u9")
-    client("LEASE.REVOKE", "r", "u9", "DEVICE", ODD)
-    client("LEASE.OPEN r u6 SESSION expired TTL 1000")
-    client("LEASE.OPEN r u7 SESSION lingered")
-    client("LEASE.LEAVE r lingered 1 LINGER 500")
-    client("LEASE.OPEN r u8 SESSION lingering")
-    client("LEASE.LEAVE r lingering 1 LINGER 20000")
-    client.advance(2000)
-
-
-def coarse(client):
-    """A room that tells no movements."""
-    client.server.aside.add((0, b"c"))  # its events do not all have `at`
-    client("LEASE.SETPOLICY c precision-ms 60000 announce-messages yes")
-    client("LEASE.OPEN c u1 SESSION coarse META x")
-    client("LEASE.SEND c coarse 1 m1 x")
-    client("LEASE.RENEW c coarse 1 1 STATE disconnected META y OBSERVED 7")
-    client.advance(15000)
-    client("LEASE.OPEN c u2 SESSION active")
-
-
-def with_closed(client):
-    """The room goes; on Redis 7.0 a moment passes until that is told."""
-    client.raw("DEL r")
-    wait_until(lambda: client.events("r", newest=1)[0]["type"] == "closed")
-
-
-def spoiled(document):
-    """The document with one thing wrong, in each of many ways."""
-    yield document | {"foreign": "1"}
-    for name in document:
-        yield document | {name: {"foreign": 1}}
-    yield from ({name: value for name, value in document.items() if name != gone} for gone in ("gen", "room"))
-
-
-@pytest.mark.server(clock=NINE)
-@pytest.mark.ways("plain-resp3")
-@pytest.mark.no_restart("a room under precision-ms does not tell how much is left")
-def test_schema_of_inspect(client):
-    validator = schema("inspect")
-    documents = []
-    eventful(client)
-    coarse(client)
-    for room in "r", "c":
-        documents += [client.raw("LEASE.INSPECT", room), client.raw("LEASE.INSPECT", room, "COUNT", 1)]
-        leases, _ = rooms.leases(client, room)
-        documents += [client.raw("LEASE.INSPECT", room, "SESSION", session) for session in leases]
-    documents = list(map(json.loads, documents))
-    for document in documents:
-        validator.validate(document)
-        assert not any(map(validator.is_valid, spoiled(document)))
-        if "lease" in document:
-            lease = document["lease"]
-            broken = [*spoiled(lease), *({**lease, name: 1.5} for name in lease), *(
-                {name: value for name, value in lease.items() if name != gone} for gone in lease)]
-            assert not any(validator.is_valid(document | {"lease": one}) for one in broken if one != lease)
-    told = [document["lease"] for document in documents if "lease" in document]
-    page = (ROOT / "docs/commands/lease.get.md").read_text()
-    fields = [name for cell, *_ in table(page, "| field | type | meaning |") for name in code(cell)]
-    assert [*told[0]] == fields == [*client("LEASE.GET r plain")]
-    assert {lease["reason"] for lease in told} == {None, "expired", "left", "superseded", "revoked", "kicked"}
-    assert {lease["state"] for lease in told} == {"active", "lingering", "ended"}
-    assert {"base64": base64.b64encode(ODD).decode()} in [lease["session"] for lease in told]
-    assert any(lease["seq"] is None for lease in told)
-
-
-@pytest.mark.server(clock=NINE)
-@pytest.mark.ways("plain-resp3")
-@pytest.mark.no_restart("a room under precision-ms does not tell how much is left")
-def test_schema_of_events(client):
-    validator = schema("event")
-    eventful(client)
-    coarse(client)
-    with_closed(client)
-    entries = [entry for room in ("r", "c") for entry in client.raw("XRANGE", stream(room), "-", "+")]
-    documents = [{name.decode(): plain(value) for name, value in zip(fields[::2], fields[1::2])} for _, fields in entries]
-    for document in documents:
-        validator.validate(document)
-        assert not any(map(validator.is_valid, spoiled(document)))
-        foreign = {"active": "1"} if document["type"] != "closed" else {"session": "a"}
-        assert not validator.is_valid(document | foreign)
-    types = validator.schema["properties"]["type"]["enum"]
-    assert {document["type"] for document in documents} == set(types)
-    page = (ROOT / "docs/events.md").read_text()
-    assert [name for cell, _ in table(page, "| type | when |") for name in code(cell)] == types
-    assert {name for cell, *_ in table(page, "| field | in | meaning |") for name in code(cell)} == properties(validator.schema)
-
-
-def properties(part):
-    """The names of all fields a schema knows."""
-    found = set(part.get("properties", ()))
-    for key in "allOf", "if", "then", "else", "$defs":
-        below = part.get(key, [])
-        for one in below if isinstance(below, list) else below.values() if key == "$defs" else [below]:
-            found |= properties(one)
-    return found - {"base64"}
-
-
-def plain(value):
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}

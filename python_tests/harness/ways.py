@@ -6,8 +6,7 @@ Only the module's commands take the way, and LEASE.CLOCK does not: inside a tran
 from dataclasses import dataclass
 
 from .resp import Refused, words
-
-SCRIPT = "return redis.pcall(unpack(ARGV))"
+from .witness import SCRIPT
 
 
 @dataclass(frozen=True)
