@@ -9,11 +9,13 @@ run to run. Everything is written to a history, a file of one JSON object a line
     proxy.py     the links between them, which can be cut or stalled
     faults.py    what goes wrong
     caller.py    a client that notes every request and its fate
-    traffic.py   those who open, renew, send, revoke
+    scene.py     the rooms and who is there
+    traffic.py   those who open, renew, send
+    keepers.py   those who revoke, hold, trim
     readers.py   those who follow messages and events
-    history.py   the file
+    history.py   the file; final.py: what it says of the end
     line.py      which node counted as primary when, and what may be lost
     calls.py     requests and replies as the rules see them
-    rules.py     what must hold: each rule reads a history and tells violations
+    rules/       what must hold: each rule reads a history and tells violations
     report.py    how available RENEW was during each kind of fault
 """

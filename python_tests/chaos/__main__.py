@@ -8,18 +8,18 @@ import tempfile
 import threading
 import time
 
-from harness import aftermath, events, messages, rooms, wait_until
+from harness import aftermath, wait_until
 from harness.process import EXECUTABLE
-from harness.replies import normal
-from harness.resp import Refused
 
 from . import history, report, rules
 from .faults import Schedule
-from .history import History
+from .history import History, now
+from .keepers import Keeper, Moderator
 from .nodes import PERSISTENCE, Nodes
 from .proxy import Link
 from .readers import Consumer, Listener, Reader
-from .traffic import GRANTED, ROOMS, Bot, Devices, Gateway, Moderator, Probe
+from .scene import ROOMS
+from .traffic import Bot, Devices, Gateway, Probe
 
 SHOWN = 20
 
@@ -102,25 +102,15 @@ def failures_noted(nodes, noted):
 def cast(nodes, noted, stopping, seed):
     common = nodes, noted, stopping, seed
     return [*(Devices(*common, f"devices-{letter}") for letter in "abcd"), Gateway(*common, "gateway"), Bot(*common, "bot"),
-            Moderator(*common, "moderator"), Probe(*common, "probe-a", room=ROOMS[0]), Probe(*common, "probe-b", room=ROOMS[1]),
+            Moderator(*common, "moderator"), Keeper(*common, "keeper"), Probe(*common, "probe-a", room=ROOMS[0]), Probe(*common, "probe-b", room=ROOMS[1]),
             Reader(*common, "reader-a"), Reader(*common, "reader-b"), Reader(*common, "reader-everywhere", everywhere=True)]
 
 
 def prepare(nodes):
     """Rooms, known to all nodes and on every disk before anything goes wrong."""
     nodes.in_step()
-    for room in ROOMS:
-        nodes.tell(nodes.primary, "LEASE.SETPOLICY", room, "access", "granted" if room in GRANTED else "open")
-    nodes.in_step()
-    for name in nodes.servers:
-        wait_until(lambda name=name: saved(nodes, name), 30, "the rooms are on disk")
-
-
-def saved(nodes, name):
-    try:
-        return nodes.tell(name, "SAVE", timeout=10)
-    except Refused:  # a save in the background is under way
-        return None
+    nodes.begin_world()
+    nodes.settle()
 
 
 def disturb(nodes, schedule, seconds):
@@ -143,11 +133,11 @@ def conclude(nodes, noted):
     """What is there is noted, nodes are compared, and the check after every scenario is made."""
     nodes.tell(nodes.primary, "CLIENT PAUSE 60000 WRITE")
     caught_up(nodes)
+    digests = {name: nodes.tell(name, "DEBUG DIGEST", timeout=30) for name in nodes.servers}
+    nodes.tell(nodes.primary, "CLIENT UNPAUSE")
+    nodes.note_rooms(at=now(), concluded=True, digests=digests)
     primary = nodes.servers[nodes.primary]
     primary.call = primary.connect()
-    noted.note("final", rooms={room: at_the_end(primary, room) for room in ROOMS},
-               digests={name: nodes.tell(name, "DEBUG DIGEST", timeout=30) for name in nodes.servers})
-    nodes.tell(nodes.primary, "CLIENT UNPAUSE")
     for alarm in nodes.alarms():
         noted.note("alarm", text=alarm)
     try:
@@ -163,16 +153,6 @@ def caught_up(nodes):
         found = [nodes.info(name) for name in nodes.servers]
         return len({info.get("slave_repl_offset", info["master_repl_offset"]) for info in found}) == 1
     wait_until(offsets, 30, "all nodes stand at one offset")
-
-
-def at_the_end(server, room):
-    def call(*command):
-        return normal(command, server.call(*command))
-    leases, _ = rooms.leases(call, room)
-    holders = rooms.holders(call, room)
-    return {"events": events.read(server.call, room), "messages": messages.read(server.call, room), "leases": leases,
-            "cursors": {b" ".join((*holder, claim.encode())): found[claim] for holder, found in holders.items() for claim in ("queued", "written", "acked")},
-            "versions": {user: grant["version"] or 0 for user, grant in rooms.grants(call, room).items()}}
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 import time
 
+import redis
+
 from harness.replies import normal
 from harness.resp import Connection, Refused
 
 from .history import now
-from .nodes import GONE
 
+GONE = (redis.ConnectionError, redis.TimeoutError, OSError)
 ELSEWHERE = {"READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED"}
 AGAIN = ELSEWHERE | {"TRYAGAIN", "OOM"}
 

@@ -8,8 +8,9 @@ import time
 from harness import wait_until
 from harness.resp import Connection, Refused
 
+from .caller import GONE
 from .history import now
-from .nodes import GONE
+from .scene import FLEETING
 
 SETTINGS = {
     "lease.reap-slice-us": [1, 50, 500, 20000], "lease.tombstone-ms": [0, 1000, 600000], "lease.dedup-ms": [600000, 700000],
@@ -24,7 +25,7 @@ class Schedule:
 
     def __init__(self, nodes, history, seed, only=None):
         self.nodes, self.history, self.chance = nodes, history, random.Random(seed)
-        self.faults = Faults(nodes, self.chance)
+        self.faults = Faults(nodes, history, self.chance)
         self.kinds = only or sorted(name for name in vars(Faults) if not name.startswith("_"))
         self.round = []
 
@@ -45,8 +46,8 @@ class Schedule:
 
 
 class Faults:
-    def __init__(self, nodes, chance):
-        self.nodes, self.chance = nodes, chance
+    def __init__(self, nodes, history, chance):
+        self.nodes, self.history, self.chance = nodes, history, chance
 
     def _wait(self, least, most):
         time.sleep(self.chance.uniform(least, most))
@@ -93,6 +94,34 @@ class Faults:
         self._wait(0, 2)
         self.nodes.restart_replica(old)
 
+    def kill_while_saving(self):
+        """A child of the server writes a snapshot or a new AOF, slowly."""
+        primary = self.nodes.primary
+        self.nodes.tell(primary, "CONFIG", "SET", "rdb-key-save-delay", 50000)
+        with contextlib.suppress(Refused):  # one may be under way
+            self.nodes.tell(primary, self.chance.choice(["BGSAVE", "BGREWRITEAOF"]))
+        self._wait(0, 1)
+        self.kill_primary_and_restart()
+
+    def shutdown_waits(self):
+        """SHUTDOWN while a replica is stopped: called off, or carried out once the replica goes on or patience is at its end."""
+        primary, replica = self.nodes.primary, self._any_replica()
+        self.nodes.tell(primary, "CONFIG", "SET", "shutdown-timeout", self.chance.choice([1, 10]))
+        with self._stopped(replica):
+            waiting = self.nodes.shut_down(primary)
+            self._wait(0.2, 2)
+            if called_off := self.chance.random() < 0.3:
+                try:
+                    self.nodes.tell(primary, "SHUTDOWN ABORT")
+                    del self.nodes.down[primary]
+                except (*GONE, Refused):  # it is too late
+                    called_off = False
+        if not called_off:
+            self.nodes.is_shut_down(primary)
+            self._wait(0, 0.5)
+            self.nodes.restart_primary()
+        waiting.close()
+
     def kill_replica(self):
         name = self._any_replica()
         self.nodes.kill(name)
@@ -125,10 +154,31 @@ class Faults:
 
     def failover(self):
         candidate = self._candidate()
+        if self._begin_failover(candidate, "TIMEOUT", 3000):
+            self._end_failover(candidate)
+
+    def failover_to_a_stopped_replica(self):
+        """Called off by us or by its timeout, forced, or carried out once the replica goes on."""
+        candidate = self._candidate()
+        with self._stopped(candidate):
+            begun = self._begin_failover(candidate, *self.chance.choice([[], [], ["TIMEOUT", 1000], ["TIMEOUT", 500, "FORCE"]]))
+            self._wait(0.3, 2.5)
+            if self.chance.random() < 0.3:
+                with contextlib.suppress(Refused):  # it may be over
+                    self.nodes.tell(self.nodes.primary, "FAILOVER ABORT")
+        if begun:
+            self._end_failover(candidate)
+
+    def _begin_failover(self, candidate, *options):
+        # TO goes with FORCE alone or not at all where there is no timeout.
+        target = ["TO", "127.0.0.1", self.nodes.port(candidate)]
         try:
-            self.nodes.tell(self.nodes.primary, "FAILOVER", "TO", "127.0.0.1", self.nodes.port(candidate), "TIMEOUT", 3000)
+            return self.nodes.tell(self.nodes.primary, "FAILOVER", *target, *options)
         except Refused:  # the replica has just lost its link
-            return
+            return None
+
+    def _end_failover(self, candidate):
+        known_until = self.nodes.synced[candidate]
         def over():
             try:
                 return self.nodes.info(candidate)["role"] == "master" or self.nodes.info(self.nodes.primary)["master_failover_state"] == "no-failover"
@@ -136,7 +186,7 @@ class Faults:
                 return False
         wait_until(over, 20, "the failover is over")
         if self.nodes.info(candidate)["role"] == "master":
-            self.nodes.begin_line(candidate, now())  # nothing may be lost
+            self.nodes.begin_line(candidate, known_until)
             self.nodes.servers[candidate].set(replicaof="no one")
             self.nodes.all_follow()
 
@@ -195,10 +245,38 @@ class Faults:
         self._wait(0.2, 1)
 
     def memory_is_short(self):
+        with self._short_of_memory("noeviction", "volatile-lru", "volatile-ttl"):
+            self._wait(0.2, 1.5)
+
+    def eviction_of_a_room(self):
+        """The server takes what has a time to live: of one room its key, not its streams."""
         primary = self.nodes.primary
-        self.nodes.tell(primary, "CONFIG", "SET", "maxmemory-policy", self.chance.choice(["noeviction", "volatile-lru", "volatile-ttl"]))
+        self.nodes.tell(primary, "LEASE.POST", FLEETING, "faults", f"m{now()}", "so that it is there")
+        self.nodes.tell(primary, "PEXPIRE", FLEETING, 3600000)
+        evicted = self._evicted()
+        with self._short_of_memory("volatile-lru", "volatile-lfu", "volatile-ttl", "volatile-random"):
+            wait_until(lambda: self._evicted() > evicted, 10, "a room is evicted")
+            self._wait(0, 0.5)
+        self.nodes.settle()
+
+    def eviction_of_all(self):
+        """The server takes every key, and another world begins. What there was is noted before."""
+        primary = self.nodes.primary
+        self.nodes.note_rooms(at=now())
+        with self._short_of_memory("allkeys-lru", "allkeys-lfu", "allkeys-random"):
+            wait_until(lambda: self.nodes.tell(primary, "DBSIZE") == 0, 10, "everything is evicted")
+        self.nodes.begin_world()
+        self.nodes.settle()
+
+    def _evicted(self):
+        return self.nodes.info(self.nodes.primary, "stats")["evicted_keys"]
+
+    @contextlib.contextmanager
+    def _short_of_memory(self, *policies):
+        primary = self.nodes.primary
+        self.nodes.tell(primary, "CONFIG", "SET", "maxmemory-policy", self.chance.choice(policies))
         self.nodes.tell(primary, "CONFIG", "SET", "maxmemory", 1)
-        self._wait(0.2, 1.5)
+        yield
         self.nodes.tell(primary, "CONFIG", "SET", "maxmemory", 0)
 
     def flush_of_another_db(self):
