@@ -125,6 +125,8 @@ def test_shared_streams(start, scope):
     server.aside |= {(0, b"{t}r"), (0, b"{t}q")}  # whose events are not in streams of their own
     client("LEASE.OPEN {t}r ann SESSION tab1")
     client("LEASE.OPEN {t}q eve SESSION tab1")
+    with watching(server, "{t}p") as terminal:
+        terminal.shows("{t}p: no such room yet")
     with watching(server, "{t}r") as terminal:
         terminal.shows("opened        ann default tab1")
         client("LEASE.OPEN {t}q eve SESSION tab2")

@@ -3,8 +3,8 @@
 
     watch.py ROOM [--url redis://localhost:6379]
 
-Reads only. It follows the room as docs/events.md says: the roster first, then events after the roster's `event_n`, and the roster
-again once `n` jumps or `gen` changes. Beside that it reads a page of the roster every second, since heartbeats are no events.
+Reads only. It follows the room as docs/events.md says: the roster first, then events after the roster's `event_n`. The roster is read
+again with every screen, once a second at least, since heartbeats are no events; so a jump of `n` or a new `gen` needs only be told.
 """
 
 import argparse
