@@ -10,7 +10,7 @@ PYTHON := .venv/bin/python
 export REDIS_SERVER
 export LEASE_MODULE := $(abspath $(MODULE))
 
-.PHONY: help setup system build run test test-core test-python test-load test-matrix chaos fuzz demo bench lint fmt clean
+.PHONY: help setup system build run test test-core test-python test-load test-matrix chaos fuzz demo watch bench lint fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ fuzz: build .venv/.installed ## throw anything at the core and at a server (SECO
 
 demo: build ## play a lesson from 09:00:00 to 09:00:43
 	@scripts/demo.sh
+
+watch: .venv/.installed ## show who is in a room and what happens there, live (ROOM=, PORT= or URL=redis://…)
+	@$(PYTHON) scripts/watch.py '$(or $(ROOM),$(error name the room: make watch ROOM=class))' --url $(or $(URL),redis://127.0.0.1:$(PORT))
 
 bench: build .venv/.installed ## measure the hot path (ARGS=--quick)
 	$(PYTHON) benches/run.py $(ARGS)

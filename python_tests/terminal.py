@@ -22,7 +22,7 @@ class Terminal:
         self.process = subprocess.Popen(command, stdin=far, stdout=far, stderr=far, env=environment, start_new_session=True,
                                         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0), **options)
         os.close(far)
-        self.written = ""
+        self.everything = self.written = ""
 
     def __enter__(self):
         return self
@@ -52,9 +52,11 @@ class Terminal:
         readable, _, _ = select.select([self.near], [], [], max(0, seconds))
         if readable:
             try:
-                self.written += os.read(self.near, 65536).decode(errors="replace")
+                written = os.read(self.near, 65536).decode(errors="replace")
             except OSError:  # it has closed its side
-                time.sleep(0.01)
+                return time.sleep(0.01)
+            self.everything += written
+            self.written += written
 
     def ends(self, seconds=10):
         """Waits for its end; the exit code."""

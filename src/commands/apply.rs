@@ -40,8 +40,8 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     };
     if let Err(Corrupt(reason)) = applied {
         log::warning(&format!(
-            "effects were not applied: {reason}; they are damaged, or a newer module wrote them. Upgrade it here and let \
-             this node load or sync again"
+            "effects were not applied: {reason}; they are damaged, or a newer module wrote them. Upgrade the module here, \
+             then let this node load or sync again"
         ));
         return Err(Refusal::Bad("the effects are corrupt"));
     }

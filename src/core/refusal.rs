@@ -256,6 +256,14 @@ mod tests {
     }
 
     #[test]
+    fn each_instruction_tells_the_cause_and_what_to_do() {
+        for text in Refusal::KINDS.map(|kind| kind.to_string()) {
+            let sentence = text.split_once(": ").map(|(_, sentence)| sentence);
+            assert!(sentence.is_none_or(|sentence| sentence.contains("; ")), "{text}");
+        }
+    }
+
+    #[test]
     fn kinds_are_complete_and_each_is_its_own() {
         // Names every variant, so that a new one is missed here first.
         let of_its_code = |refusal: &Refusal| match refusal {
