@@ -34,7 +34,7 @@ def well(server):
     log = server.log()
     assert not (alarm := ALARMS.search(log)), log[max(0, alarm.start() - 500):alarm.end() + 2000]
     said = "".join(line.partition("<lease>")[2] for line in log.splitlines()).encode()
-    for name in names(server):
+    for name in (name for name in names(server) if len(name) > 1):  # one byte may stand in any sentence
         assert not re.search(rb"(?<![\w-])" + re.escape(name) + rb"(?![\w-])", said), f"{name} stands in the log"
 
 
