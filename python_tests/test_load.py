@@ -1,8 +1,8 @@
 """LOAD: a million leases, a storm of reconnects, one huge room among small ones, one kind of traffic beside another.
 
 Other programs share the machine: how long others wait stands in the table at the end of the run, beside the machine's load, and is
-held to what PING waits beside a flood of SETs in the same test. What does not depend on the machine is asserted as it is: nothing
-is lost, each lease ends once, memory comes back. Events are counted inside the server, which is then emptied: to check each
+held, generously, to what PING waits beside a flood of SETs in the same test. What does not depend on the machine is asserted as
+it is: nothing is lost, each lease ends once, memory comes back. Events are counted inside the server, which is then emptied: to check each
 of a million leases after the scenario would take longer than all the rest.
 """
 
@@ -65,9 +65,9 @@ def tell(waits):
 
 
 def in_proportion(waits, base):
-    """A server that stood still for longer than other programs make it would show."""
-    assert waits["p99_us"] <= 10 * base["p99_us"] + 20000, (waits, base)
-    assert waits["max_us"] <= 10 * base["max_us"] + 200000, (waits, base)
+    """Most replies nobody interrupts, so their median is held to a few slices; of the others a standstill would show."""
+    for name, slack_us in (("p50_us", 5000), ("p99_us", 300000), ("max_us", 1000000)):
+        assert waits[name] <= 10 * base[name] + slack_us, (name, waits, base)
 
 
 def megabytes(server):
@@ -106,6 +106,7 @@ class Million:
         self.full = megabytes(server)
         used = sum(server.call.pipeline(["MEMORY", "USAGE", name, "SAMPLES", 0] for name in HALLS))
         figure("a million leases in 100 rooms", f"{used / MILLION:.0f} bytes each")
+        assert used / MILLION <= 160
 
     def wait_until_ended(self):
         """By their events: INFO would look at all that is due."""
