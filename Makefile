@@ -39,7 +39,7 @@ test-core: system ## run the Rust tests
 test-python: build .venv/.installed ## run the Python tests (REDIS_SERVER=, ARGS= for pytest)
 	$(PYTHON) -m pytest python_tests -n auto $(ARGS)
 
-test-load: build .venv/.installed ## run the Python tests with much data
+test-load: build .venv/.installed ## run the Python tests with much data, and print what they measured
 	$(PYTHON) -m pytest python_tests -m load $(ARGS)
 
 test-matrix: build .venv/.installed ## run the Python tests on every server that can be had

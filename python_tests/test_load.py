@@ -1,8 +1,8 @@
 """LOAD: a million leases, a storm of reconnects, one huge room among small ones, one kind of traffic beside another.
 
 Other programs share the machine: how long others wait stands in the table at the end of the run, beside the machine's load, and is
-held to what PING waits beside a flood of SETs in the same test. What does not depend on the machine is asserted as it is: nothing
-is lost, each lease ends once, memory comes back. Events are counted inside the server, which is then emptied: to check each
+held, generously, to what PING waits beside a flood of SETs in the same test. What does not depend on the machine is asserted as
+it is: nothing is lost, each lease ends once, memory comes back. Events are counted inside the server, which is then emptied: to check each
 of a million leases after the scenario would take longer than all the rest.
 """
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.load, pytest.mark.ways("plain-resp3"), pytest.mark.no_
 MILLION = 1000000
 LASTING = 3600000
 PIPELINED = {"connections": 4, "pipeline": 32}
-SETS = {"leases": 100000, "rooms": 1000}
+SETS = {"leases": 100000, "rooms": 1000, "lap": 1000}
 UNTRIMMED = {"events-maxlen": 0, "tombstone-ms": 20000}
 
 
@@ -43,10 +43,12 @@ class Others:
         for kind, seen in waits.items():
             self.figure(f"{kind.upper()} while {while_}", tell(seen))
 
-    def beside_sets(self, **options):
-        """What PING waits beside SETs: no command is cheaper, so no load of the module's could keep others waiting less."""
+    def beside_sets(self, loads, **options):
+        """What PING waits beside SETs, which no load of the module's could undercut. Two loads keep the server as busy as its own work does."""
         with self.wait("ping", while_="SETs come") as waits:
-            load(self.server, "set", **SETS, lap=1000, **options)
+            under_way = [Generator("set", self.server.port, **SETS, **options) for _ in range(loads)]
+            for generator in under_way:
+                generator.end()
         self.server.call("FLUSHALL SYNC")
         self.server.call("LEASE.OPEN watched u SESSION probe TTL", LASTING)
         return waits["ping"]
@@ -62,10 +64,10 @@ def tell(waits):
     return "p50 {p50:.2f}, p99 {p99:.2f}, worst {max:.1f} ms; the machine woke them {woken_p99:.2f} ms late".format(**ms)
 
 
-def short(waits, base):
-    """Nobody waits out of proportion: a stall of 10 ms at every hundredth reply, or one of 200 ms, would show."""
-    assert waits["p99_us"] <= 10 * base["p99_us"] + 10000, (waits, base)
-    assert waits["max_us"] <= 10 * base["max_us"] + 200000, (waits, base)
+def in_proportion(waits, base):
+    """Most replies nobody interrupts, so their median is held to a few slices; of the others a standstill would show."""
+    for name, slack_us in (("p50_us", 5000), ("p99_us", 300000), ("max_us", 1000000)):
+        assert waits[name] <= 10 * base[name] + slack_us, (name, waits, base)
 
 
 def megabytes(server):
@@ -87,10 +89,6 @@ def each_ended_once(server, names, leases):
     server.call("DEL", *streams(names))
 
 
-def expiry_age(info):
-    return "expiry age", "p50 {expiry_age_ms_p50}, p99 {expiry_age_ms_p99}, max {expiry_age_ms_max} ms".format(**info)
-
-
 # -------------------------------------------------------------------- a million
 
 HALLS = rooms(100)
@@ -106,17 +104,19 @@ class Million:
         info = server.lease_info()
         assert info["ended_expired"] == 0, "too slow a machine: leases are due before all are opened"
         self.full = megabytes(server)
-        self.figure("a million leases in 100 rooms", f"{self.in_rooms() / MILLION:.0f} bytes each")
+        used = sum(server.call.pipeline(["MEMORY", "USAGE", name, "SAMPLES", 0] for name in HALLS))
+        figure("a million leases in 100 rooms", f"{used / MILLION:.0f} bytes each")
+        assert used / MILLION <= 160
 
-    def in_rooms(self):
-        return sum(self.server.call.pipeline(["MEMORY", "USAGE", name, "SAMPLES", 0] for name in HALLS))
+    def wait_until_ended(self):
+        """By their events: INFO would look at all that is due."""
+        for name in streams(HALLS):
+            wait_until(lambda: self.server.call("XLEN", name) == 2 * MILLION // len(HALLS), 300)
 
-    def have_ended(self):
-        """INFO would look at all that is due."""
-        return sum(self.server.call.pipeline(["XLEN", name] for name in streams(HALLS))) == 2 * MILLION
-
-    def are_forgotten(self):
-        return self.in_rooms() <= MILLION
+    def wait_until_forgotten(self):
+        """By the rooms' size: INFO leaves out what is over, whether it is gone or not."""
+        for name in HALLS:
+            wait_until(lambda: self.server.call("MEMORY", "USAGE", name, "SAMPLES", 0) < 10000, 300)
 
     def have_left_nothing(self):
         """Each has ended once. The memory is free again, though all rooms are there."""
@@ -132,22 +132,25 @@ class Million:
 @pytest.mark.server(clock=None, lease=UNTRIMMED)
 def test_load_a_million_leases_due_after_a_stall(client, others, figure):
     """LOAD The server stands still until a million leases are due: each ends once, and others are answered meanwhile."""
-    server, ttl_ms = client.server, 90000
-    base = others.beside_sets(seconds=4, **PIPELINED)
+    server, ttl_ms = client.server, 60000
+    base = others.beside_sets(2, seconds=4, **PIPELINED)
     million, filled = Million(server, figure, ttl_ms), time.monotonic()
     os.kill(server.process.pid, signal.SIGSTOP)
     time.sleep(filled + ttl_ms / 1000 - time.monotonic())
     os.kill(server.process.pid, signal.SIGCONT)
     begin = time.monotonic()
     with others.wait("ping", "renew", while_="all of them end") as ending:
-        wait_until(million.have_ended, 300)
+        million.wait_until_ended()
     figure("all had ended", f"{time.monotonic() - begin:.1f} s after the stall")
-    figure(*expiry_age(server.lease_info()))
+    info = server.lease_info()
+    figure("expiry age", "p50 {expiry_age_ms_p50}, p99 {expiry_age_ms_p99}, max {expiry_age_ms_max} ms".format(**info))
+    figure("the reaper's slices", "p50 {slice_us_p50}, p99 {slice_us_p99}, max {slice_us_max} µs".format(**info))
+    assert info["slice_us_p50"] <= 700  # 500, and a step; most slices nobody interrupts
     with others.wait("ping", while_="they are forgotten") as forgetting:
-        wait_until(million.are_forgotten, 300)
+        million.wait_until_forgotten()
     million.have_left_nothing()
     for waits in (*ending.values(), *forgetting.values()):
-        short(waits, base)
+        in_proportion(waits, base)
 
 
 @pytest.mark.server(clock=0, lease=UNTRIMMED)
@@ -157,9 +160,7 @@ def test_load_a_million_leases_due_after_a_jump_of_the_clock(client, figure):
     million, begin = Million(server, figure, ttl_ms), time.monotonic()
     client.advance(ttl_ms)
     figure("all had ended", f"{time.monotonic() - begin:.1f} s after the jump")
-    assert million.have_ended()
     client.advance(UNTRIMMED["tombstone-ms"])
-    assert million.are_forgotten()
     million.have_left_nothing()
 
 
@@ -174,7 +175,7 @@ def test_ops_04_reconnect_storm(client, others, figure, old):
     """OPS-04 Reconnect storm: 50,000 users come back over 200 connections within 5 s; old leases are superseded, or have expired before."""
     server, names = client.server, rooms(CONNECTIONS)
     storm = {"connections": CONNECTIONS, "pipeline": 1, "per_s": USERS // COMING_S}
-    base = others.beside_sets(seconds=COMING_S, **storm)
+    base = others.beside_sets(1, seconds=COMING_S, **storm)
     size = {"leases": USERS, "rooms": len(names), "ttl_ms": LASTING if old == "superseded" else 1000}
     load(server, "open", **size, **PIPELINED)
     if old == "expired":
@@ -188,7 +189,7 @@ def test_ops_04_reconnect_storm(client, others, figure, old):
         figure("reconnect delay", "p50 {reconnect_expired_ms_p50}, p99 {reconnect_expired_ms_p99} ms".format(**info))
     assert {told(server, name) for name in names} == {(2 * USERS // len(names), USERS // len(names))}
     for seen in waits.values():
-        short(seen, base)
+        in_proportion(seen, base)
     server.call("FLUSHALL SYNC")
 
 
@@ -201,13 +202,13 @@ HUGE, SMALL = 200000, 10000
 def test_load_a_huge_room_among_small_ones(client, others, figure):
     """LOAD One room of 200,000 among 10,000 small ones: small rooms are answered and expire in time while the huge one is listed, renewed and expires."""
     server, small = client.server, [f"small{number}" for number in range(SMALL)]
-    base = others.beside_sets(seconds=4, **PIPELINED)
+    base = others.beside_sets(2, seconds=4, **PIPELINED)
     due = client.now() + 60000
     fill(server, "huge", HUGE, "TTL", LASTING, "UNTIL", due)
     for name in small:
         fill(server, name, 2, "TTL", LASTING, "UNTIL", due)
     cursor = None
-    with others.wait("ping", "renew", while_="200,000 leases are listed and renewed") as listing:
+    with others.wait("ping", "renew", while_="200,000 are listed, renewed") as listing:
         while cursor != 0:
             page = client("LEASE.ROSTER", "huge", "COUNT", 1000, "CURSOR", cursor or 0)
             if heartbeats := [word for lease in page["leases"] for word in (lease["session"], lease["epoch"], lease["seq"] + 1)]:
@@ -224,7 +225,7 @@ def test_load_a_huge_room_among_small_ones(client, others, figure):
     each_ended_once(server, ["huge"], HUGE)
     each_ended_once(server, small, 2)
     for waits in (*listing.values(), *ending.values()):
-        short(waits, base)
+        in_proportion(waits, base)
     server.call("FLUSHALL SYNC")
 
 
@@ -246,7 +247,7 @@ def rate(came):
 def test_load_heartbeats_do_not_starve_messages(client, others, figure):
     """LOAD A flood of heartbeats delays SEND by its share of the server, not more."""
     server = client.server
-    base = others.beside_sets(seconds=FLOOD_S, **PIPELINED)
+    base = others.beside_sets(2, seconds=FLOOD_S, **PIPELINED)
     load(server, "open", **SPEAKERS, ttl_ms=LASTING, **PIPELINED)
     with others.wait("ping", "send", while_="heartbeats come") as waits:
         heartbeats = flood(server, "renew").end()
@@ -255,7 +256,7 @@ def test_load_heartbeats_do_not_starve_messages(client, others, figure):
     shares = [rate(beside.end()) / rate(alone) for beside, alone in zip(both, (heartbeats, messages))]
     figure("heartbeats and messages a second", f"{rate(heartbeats):.0f} and {rate(messages):.0f} alone, {shares[0]:.0%} and {shares[1]:.0%} of that at once")
     for seen in waits.values():
-        short(seen, base)
+        in_proportion(seen, base)
     assert shares[1] >= 0.2
     server.call("FLUSHALL SYNC")
 
