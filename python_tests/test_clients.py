@@ -159,6 +159,23 @@ def test_lesson_in_a_cluster(start, protocol):
     whole(said, right(client, said), client.messages(ROOM))
 
 
+@pytest.mark.clients
+@pytest.mark.no_restart("a restarted node waits for its cluster")
+def test_clusters_by_node(start):
+    """node-redis goes to the room's node at once when told the key, ioredis where it is sent."""
+    cluster = Cluster(start)
+    owner, other = cluster.pair(ROOM)
+    said = played(node("cluster.mjs")(f"redis://127.0.0.1:{other.port}", ROOM), cluster.advance)
+    assert said == [("opened", {"user": "ann", "epoch": epoch}) for epoch in ("1", "2")]
+    sent_on = sum(calls(node, "rejected_calls") for node in cluster.nodes)
+    assert calls(owner, "calls") == 2 and sent_on <= 1
+
+
+def calls(node, kind):
+    told = node.info("commandstats").get("cmdstat_lease.open", "")
+    return int(re.search(rf"\b{kind}=(\d+)", told)[1]) if told else 0
+
+
 def test_a_lesson_that_went_wrong_is_found_out():
     ann = {"device": b"\xff", "seq": 1796075438679474775}
     said = [("opened", {}), ("opened", {}), ("renewed", ["renewed", "renewed", "STALE unknown"]),

@@ -425,9 +425,6 @@ impl Record {
             epoch.checked_add(r.number()?).filter(|e| *e <= MAX).ok_or(Corrupt("an epoch is too large"))?;
         let (seq, opened_at, heartbeat_at) = (r.number()?, r.number()?, r.number()?);
         let ttl_ms = r.number()?;
-        if ttl_ms == 0 {
-            return Err(Corrupt("a lease without a ttl"));
-        }
         let order = u32::try_from(r.number()?).map_err(|_| Corrupt("an order is too large"))?;
         let signal = r.option(read_signal)?;
         let phase = read_phase(r)?;
@@ -450,8 +447,8 @@ impl Record {
         })?;
         let replaced_by = extras.as_ref().and_then(|extras| extras.replaced_by);
         match (phase, replaced_by) {
-            (Phase::Ended(Reason::Superseded), Some(by)) if by > epoch => {}
-            (Phase::Ended(Reason::Superseded), _) | (_, Some(_)) => return Err(Corrupt("superseded by no later epoch")),
+            (Phase::Ended(Reason::Superseded), Some(by)) if by >= epoch => {}
+            (Phase::Ended(Reason::Superseded), _) | (_, Some(_)) => return Err(Corrupt("superseded by nothing")),
             _ => {}
         }
         let extras = Extras {
