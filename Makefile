@@ -10,7 +10,7 @@ PYTHON := .venv/bin/python
 export REDIS_SERVER
 export LEASE_MODULE := $(abspath $(MODULE))
 
-.PHONY: help setup system build run test test-core test-python test-load test-matrix chaos fuzz demo watch bench lint fmt clean
+.PHONY: help setup system build run test test-core test-python test-load test-clients test-matrix chaos fuzz demo watch bench lint fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,15 @@ test-python: build .venv/.installed ## run the Python tests (REDIS_SERVER=, ARGS
 test-load: build .venv/.installed ## run the Python tests with much data, and print what they measured
 	$(PYTHON) -m pytest python_tests -m load $(ARGS)
 
+# Installed anew when the lockfile changes; without npm those lessons are skipped.
+NODE_MODULES := $(if $(shell command -v npm),examples/node/node_modules/.package-lock.json)
+
+examples/node/node_modules/.package-lock.json: examples/node/package-lock.json
+	npm ci --prefix examples/node --no-audit --no-fund
+
+test-clients: build .venv/.installed $(NODE_MODULES) ## play the lessons of examples/ with every client library that can be had
+	$(PYTHON) -m pytest python_tests/test_clients.py -m "clients or not clients" $(ARGS)
+
 test-matrix: build .venv/.installed ## run the Python tests on every server that can be had
 	@scripts/matrix.sh
 
@@ -70,4 +79,4 @@ fmt: ## format the code
 
 clean: ## remove what the other targets made
 	cargo clean
-	rm -rf .venv .servers
+	rm -rf .venv .servers examples/node/node_modules

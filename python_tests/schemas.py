@@ -1,13 +1,15 @@
 """Writes the types of the contract down as JSON Schema, into docs/schema: replies.json, event.json. A test runs it and compares."""
 
 import json
+import pathlib
 import types
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Literal, get_args, get_origin, get_type_hints
 
-from harness.conform import GREATEST, SCHEMAS, alternatives
+from harness.conform import GREATEST, alternatives
 from harness.contract import REPLIES, AnyEvent, Bytes, Gen, Id, Inspection, Number, Position, Positive
 
+FOLDER = pathlib.Path(__file__).resolve().parents[1] / "docs/schema"
 WIDTH = 130
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 BASE64 = {
@@ -125,4 +127,4 @@ def text(part, indent=""):
 
 if __name__ == "__main__":
     for name in WRITTEN:
-        (SCHEMAS / f"{name}.json").write_text(written(name))
+        (FOLDER / f"{name}.json").write_text(written(name))

@@ -13,7 +13,7 @@ Bytes = NewType("Bytes", bytes)
 Id = NewType("Id", bytes)  # never empty
 Gen = NewType("Gen", bytes)
 Position = NewType("Position", bytes)  # of a stream
-Inspection = NewType("Inspection", bytes)  # JSON text by docs/schema/inspect.json
+Inspection = NewType("Inspection", bytes)  # JSON text of schema lease/1; all of it is held to inspect.json by a test of its own
 
 record = dataclass(frozen=True, kw_only=True)
 
@@ -52,7 +52,7 @@ class Lease:
     epoch: Positive
     seq: Number | None
     signal: Signal | None
-    ttl_ms: Positive
+    ttl_ms: Number
     left_ms: Number
     expires_at: Number
     opened_at: Number

@@ -2,11 +2,12 @@
 
 import re
 
-from .conform import Unlike
+from .conform import GREATEST, Unlike
 from .contract import INSTRUCTIONS, REFUSALS
 from .replies import name_of, normal
 
 SCRIPT = "return redis.pcall(unpack(ARGV))"  # passes one command on
+LUAS_GREATEST = -2**63
 SERVERS_OWN = "TRYAGAIN Multiple keys request during rehashing of slot"
 
 
@@ -33,7 +34,7 @@ class Witness:
     def hold(self, command, reply):
         mapped = self.protocol == 3
         if name_of(command) == "EVAL" and command[1] == SCRIPT:
-            command, mapped = command[3:], False  # scripts speak RESP2
+            command, reply, mapped = command[3:], from_lua(reply), False  # scripts speak RESP2
         if not name_of(command).startswith("LEASE."):
             return
         try:
@@ -42,6 +43,13 @@ class Witness:
             normal(command, reply, mapped)
         except Unlike as why:
             raise Unlike(f"{command} was answered {reply!r}: {why}") from None
+
+
+def from_lua(reply):
+    """Lua makes doubles of numbers, and of the greatest integer, by that, the least."""
+    if isinstance(reply, list):
+        return [from_lua(part) for part in reply]
+    return GREATEST if reply == LUAS_GREATEST else reply
 
 
 def known(text):
