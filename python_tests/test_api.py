@@ -100,13 +100,36 @@ class ByCommandLine(Server):
         self.call = self.connect()
 
 
-class ByCommand(Server):
+class Bare(Server):
+    """A server that runs before the module is in it."""
+
     def load_line(self):
         return ""
 
+    def load(self, *arguments):
+        return self.call("MODULE", "LOAD", *super().load_line().split()[1:], *arguments)
+
+
+class ByCommand(Bare):
     def start(self):
         super().start()
-        self.call("MODULE", "LOAD", *super().load_line().split()[1:])
+        self.load()
+
+
+@pytest.mark.no_restart("the module is not in the configuration file")
+def test_api_01_refused_at_load(start, request):
+    """API-01 MODULE UNLOAD with a live timer: a module that was not taken in leaves nothing in the server, however often it is tried."""
+    server = Bare(clock=None)
+    request.node.servers.append(server)
+
+    def memory_after(tries):
+        for _ in range(tries):
+            with pytest.raises(Refused, match="Error loading the extension"):
+                server.load("ttl-ms", "x")
+        return server.info("memory")["used_memory"]
+    warm = memory_after(10)
+    assert memory_after(100) - warm < 65536
+    assert server.load() == b"OK"
 
 
 @pytest.mark.parametrize("kind, options", (

@@ -62,9 +62,16 @@ impl Ctx {
 
     /// Makes the detached context; once, at load.
     pub fn detach(self) {
-        // SAFETY: `self` is live; the new context is never freed.
+        // SAFETY: `self` is live.
         let detached = unsafe { api!(RedisModule_GetDetachedThreadSafeContext)(self.0) };
         DETACHED.store(detached, Ordering::Relaxed);
+    }
+
+    /// Frees the detached context, for a module that does not stay: the server would keep it, and the client within.
+    pub fn drop_detached() {
+        let detached = DETACHED.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: `detach` made it, and nothing has it any more.
+        unsafe { api!(RedisModule_FreeThreadSafeContext)(detached) };
     }
 
     pub fn flags(self) -> Flags {

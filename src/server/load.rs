@@ -40,13 +40,12 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     ctx.detach();
     entry::log_panics();
     match entry::guard(|| load(ctx, args)) {
-        Some(Ok(())) => OK,
-        Some(Err(reason)) => {
-            log::warning(&format!("not loaded: {reason}"));
-            ERR
-        }
-        None => ERR,
+        Some(Ok(())) => return OK,
+        Some(Err(reason)) => log::warning(&format!("not loaded: {reason}")),
+        None => {}
     }
+    Ctx::drop_detached();
+    ERR
 }
 
 /// Arms no timer: Redis 8 asserts if it then has to unload the module because of an unknown name in MODULE LOADEX.
@@ -127,6 +126,7 @@ pub unsafe extern "C" fn RedisModule_OnUnload(_ctx: *mut RedisModuleCtx) -> c_in
     if USED.load(Ordering::Relaxed) {
         return ERR;
     }
+    Ctx::drop_detached();
     OK
 }
 
