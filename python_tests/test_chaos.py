@@ -63,7 +63,7 @@ def history(calls=(), events=None, messages=None, leases=None, **more):
     events = events or [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005, reason="superseded"), event(3, "opened", "s2", 2, 2005)]
     room = {"events": events, "messages": messages or [message(1), message(2), message(3)], "cursors": {}, "versions": {}, "holds": [], "policy": {},
             "leases": leases or {"s2": {"epoch": 2, "state": "active", "seq": 0}}} | more
-    final = {"kind": "final", "at": 99999, "concluded": True, "rooms": {"r": room}, "digests": {"a": "1", "b": "1"}}
+    final = {"kind": "final", "at": 99999, "concluded": True, "rooms": {"r": room}, "digests": {"a": {"a": "1", "b": "1"}}}
     return [line(0, "a"), {"kind": "world", "at": 0}, *good, *calls, *map(handed, events), final]
 
 
@@ -214,7 +214,7 @@ def test_another_world():
 
 def test_digests_that_differ():
     records = history()
-    records[-1]["digests"]["b"] = "2"
+    records[-1]["digests"]["a"]["b"] = "2"
     assert broken(records) == {"nodes_agree"}
 
 

@@ -10,7 +10,7 @@ from ..scene import RETAINED, SHORT
 
 # What a load or a promotion passes over, so that no reader takes an event for one that was lost.
 LOST_EVENTS = 1 << 20
-EXPECTED = {"STALE", "DENIED", "HELD", "READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED", "TRYAGAIN", "OOM",
+EXPECTED = {"STALE", "DENIED", "HELD", "READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN", "TRYAGAIN", "OOM",
             "ERR the seq is beyond the newest message", "ERR the room does not know this holder"}
 
 
@@ -63,7 +63,9 @@ def seq_at_the_end(run, removed, session):
 
 
 def settings_are_kept(run, line):
-    """The last word of the keeper stands."""
+    """The last word of the keeper stands, once all have come to rest."""
+    if not run.concluded:
+        return
     last = {(call["room"], call["op"].removeprefix("UN"), call["args"][0]): call for call in run.calls if call["op"] in ("HOLD", "UNHOLD", "SETPOLICY")}
     for (room, _, name), call in last.items():
         if "reply" not in call or room not in run.rooms or line.may_be_lost(call) or run.forgotten(call):
@@ -159,5 +161,6 @@ def orphans_are_held(run, line):
 
 
 def nodes_agree(run, line):
-    if len(set(run.digests.values())) > 1:
-        yield f"digests differ: {run.digests}"
+    for digests in run.digests.values():
+        if len(set(digests.values())) > 1:
+            yield f"digests differ: {digests}"
