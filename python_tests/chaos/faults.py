@@ -206,8 +206,7 @@ class LineFaults(Faults):
     def eviction_of_a_room(self):
         """The server takes what has a time to live: of one room its key, not its streams."""
         primary = self.nodes.primary
-        self.nodes.tell(primary, "LEASE.POST", FLEETING, "faults", f"m{now()}", "so that it is there")
-        self.nodes.tell(primary, "PEXPIRE", FLEETING, 3600000)
+        wait_until(lambda: self.nodes.tell(primary, "PEXPIRE", FLEETING, 3600000), 10, "the room is there")
         evicted = self._evicted()
         with self._short_of_memory("volatile-lru", "volatile-lfu", "volatile-ttl", "volatile-random"):
             wait_until(lambda: self._evicted() > evicted, 10, "a room is evicted")
@@ -224,7 +223,7 @@ class LineFaults(Faults):
         self.nodes.settle()
 
     def _evicted(self):
-        return self.nodes.info(self.nodes.primary, "stats")["evicted_keys"]
+        return int(self.nodes.info(self.nodes.primary, "stats")["evicted_keys"])
 
     @contextlib.contextmanager
     def _short_of_memory(self, *policies):

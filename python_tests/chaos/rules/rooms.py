@@ -10,6 +10,8 @@ from ..scene import RETAINED, SHORT
 
 # What a load or a promotion passes over, so that no reader takes an event for one that was lost.
 LOST_EVENTS = 1 << 20
+# How long after a promotion by the server itself its line is noted at most.
+NOTED_MS = 1000
 EXPECTED = {"STALE", "DENIED", "HELD", "READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN", "TRYAGAIN", "OOM",
             "ERR the seq is beyond the newest message", "ERR the room does not know this holder"}
 
@@ -125,6 +127,15 @@ def one_ending_a_lease(run, line):
                 if event["epoch"] <= epochs.get(holder, 0):
                     yield f"{name}: {holder} has epoch {event['epoch']} after {epochs[holder]}"
                 epochs[holder] = event["epoch"]
+
+
+def gens_begin_with_a_line(run, line):
+    """A room begins another history when it is loaded or its node promoted, and for nothing else: not when its slot moves."""
+    for name, room in run.rooms.items():
+        for former, event in zip(room["events"], room["events"][1:]):
+            same_room = run.life(name, former["gen"]) == run.life(name, event["gen"])
+            if same_room and former["gen"] != event["gen"] and not line.changed(former["at"] - NOTED_MS, event["at"] + NOTED_MS):
+                yield f"{name}: {event['id']} at {event['at']} is of another gen than {former['id']} at {former['at']}, though nothing was loaded or promoted"
 
 
 def one_seq_a_message(run, line):
