@@ -202,6 +202,22 @@ def test_a_bad_history_of_a_trimmed_log(calls, changes, rule):
     assert broken(short(history(deepcopy(calls), **changes))) == ({rule} if isinstance(rule, str) else rule)
 
 
+@pytest.mark.parametrize("newest, fewer, broken_rules", [(5, 7, set()), (4, 7, {"one_seq_a_message"}), (5, 6, {"one_seq_a_message"})])
+def test_an_evicted_log(newest, fewer, broken_rules):
+    """Less may be there than was to be kept, but nothing of what came after."""
+    records = short(history(deepcopy(TOLD), messages=KEPT["messages"][-fewer:]))
+    records.insert(-1, {"kind": "cut", "room": "short", "since": 2900, "at": 2950, "newest": newest})
+    assert broken(records) == broken_rules
+
+
+def test_a_held_log_is_evicted():
+    trimmed = [call("HOLD", ["export"], at=2500, reply=1), *(replay(3, [], oldest=oldest, at=at) for oldest, at in ((1, 2800), (2, 3000)))]
+    records = short(history(trimmed, holds=["export"]))
+    assert broken(records) == {"holds_hold"}
+    records.insert(-1, {"kind": "cut", "room": "short", "since": 2900, "at": 2950, "newest": 1})
+    assert broken(records) == set()
+
+
 def two_worlds(*calls):
     """Everything was evicted at 10000, and nothing began after."""
     first = history()

@@ -3,11 +3,13 @@
 import contextlib
 
 from harness import wait_until
+from harness.events import stream
+from harness.replies import as_map
 from harness.resp import Connection, Refused
 
 from .caller import GONE
 from .history import now
-from .scene import FLEETING
+from .scene import FLEETING, SHORT
 from .schedule import Faults
 
 SETTINGS = {
@@ -204,14 +206,25 @@ class LineFaults(Faults):
             self._wait(0.2, 1.5)
 
     def eviction_of_a_room(self):
-        """The server takes what has a time to live: of one room its key, not its streams."""
-        primary = self.nodes.primary
-        wait_until(lambda: self.nodes.tell(primary, "PEXPIRE", FLEETING, 3600000), 10, "the room is there")
+        """Of one room the key goes, not its streams."""
+        self._evict(FLEETING)
+        self.nodes.settle()
+
+    def eviction_of_a_log(self):
+        """Of another its messages go, and all else stays."""
+        since = now()
+        self._evict(stream(SHORT, "log"))
+        newest = as_map(self.nodes.tell(self.nodes.primary, "LEASE.STATS", SHORT))["log_seq"]
+        self.nodes.history.note("cut", room=SHORT, since=since, at=now(), newest=newest)
+        self.nodes.settle()
+
+    def _evict(self, key):
+        """The server takes what has a time to live: nothing but this key."""
+        wait_until(lambda: self.nodes.tell(self.nodes.primary, "PEXPIRE", key, 3600000), 10, "the key is there")
         evicted = self._evicted()
         with self._short_of_memory("volatile-lru", "volatile-lfu", "volatile-ttl", "volatile-random"):
-            wait_until(lambda: self._evicted() > evicted, 10, "a room is evicted")
+            wait_until(lambda: self._evicted() > evicted, 10, "it is evicted")
             self._wait(0, 0.5)
-        self.nodes.settle()
 
     def eviction_of_all(self):
         """The server takes every key, and another world begins. What there was is noted before."""

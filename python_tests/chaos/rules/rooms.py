@@ -39,8 +39,7 @@ def kept(call, run, opened, removed, logs):
     if op == "OPEN":
         return (room, opened_session(call), reply["epoch"]) in opened
     if op in ("SEND", "POST"):
-        oldest = run.rooms[room]["messages"][0][0] if run.rooms[room]["messages"] else 0
-        return logs[room].get(message_of(call, run)) == reply["seq"] or reply["seq"] < oldest
+        return logs[room].get(message_of(call, run)) == reply["seq"] or reply["seq"] < run.oldest(room)
     if op == "LEAVE" and reply == "left" or op == "RENEW" and reply[0] == "ended":
         return (room, *args[:2]) in removed
     if run.forgotten(call):
@@ -88,7 +87,7 @@ def holds_hold(run, line):
         for call in trims[hold["room"]]:
             if call["sent"] < hold["done"] or call["done"] > until or not line.on(call):
                 continue
-            if line.may_be_lost(hold, by=call["done"]) or run.forgotten(hold, by=call["done"]):
+            if line.may_be_lost(hold, by=call["done"]) or run.forgotten(hold, by=call["done"]) or run.was_cut(hold["room"], hold["done"], call["done"]):
                 break
             if call["op"] == "TRIM":
                 if call["reply"]:
@@ -139,15 +138,15 @@ def gens_begin_with_a_line(run, line):
 
 
 def one_seq_a_message(run, line):
-    """The log has every number once and every (user, id) once; it goes back to the first, or as far as the least that was ever to be retained."""
+    """The log has every number once and every (user, id) once; it goes back to the first, to an eviction, or as far as the least that was ever to be retained."""
     for name, room in run.rooms.items():
         entries = [(seq, entry | {"gen": entry["gen"].encode()}) for seq, entry in room["messages"]]
         try:
             messages.in_order(entries)
         except AssertionError as broken:
             yield f"{name}: {broken}"
-        if entries and entries[0][0] != 1 and (name != SHORT or len(entries) < min(RETAINED)):
-            yield f"{name}: the log begins at {entries[0][0]}, with {len(entries)} messages"
+        if run.oldest(name) > run.cut_until(name) + 1 and (name != SHORT or len(entries) < min(RETAINED)):
+            yield f"{name}: the log begins at {run.oldest(name)}, with {len(entries)} messages"
 
 
 def one_answer_a_message(run, line):
