@@ -63,7 +63,7 @@ def history(calls=(), events=None, messages=None, leases=None, **more):
     events = events or [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005, reason="superseded"), event(3, "opened", "s2", 2, 2005)]
     room = {"events": events, "messages": messages or [message(1), message(2), message(3)], "cursors": {}, "versions": {}, "holds": [], "policy": {},
             "leases": leases or {"s2": {"epoch": 2, "state": "active", "seq": 0}}} | more
-    final = {"kind": "final", "at": 99999, "concluded": True, "rooms": {"r": room}, "digests": {"a": "1", "b": "1"}}
+    final = {"kind": "final", "at": 99999, "concluded": True, "rooms": {"r": room}, "digests": {"a": {"a": "1", "b": "1"}}}
     return [line(0, "a"), {"kind": "world", "at": 0}, *good, *calls, *map(handed, events), final]
 
 
@@ -112,7 +112,9 @@ BAD = {
     "a jump within a gen": ([], {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005), event(4, "opened", "s2", 2, 2005)]},
                             "one_ending_a_lease"),
     "a gen without a jump": ([], {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005, LATER), event(3, "opened", "s2", 2, 2005, LATER)]},
-                             "one_ending_a_lease"),
+                             {"one_ending_a_lease", "gens_begin_with_a_line"}),
+    "a history nobody began": ([], {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005),
+                                                        event(JUMPED, "opened", "s2", 2, 2005, LATER)]}, "gens_begin_with_a_line"),
     "a message twice": ([], {"messages": [message(1), message(2), message(3), message(4, id="m1")]}, {"one_seq_a_message", "acknowledged_is_kept",
                                                                                                     "readers_miss_nothing"}),
     "a hole in the log": ([], {"messages": [message(1), message(3)]}, {"one_seq_a_message", "acknowledged_is_kept", "readers_miss_nothing"}),
@@ -200,6 +202,22 @@ def test_a_bad_history_of_a_trimmed_log(calls, changes, rule):
     assert broken(short(history(deepcopy(calls), **changes))) == ({rule} if isinstance(rule, str) else rule)
 
 
+@pytest.mark.parametrize("newest, fewer, broken_rules", [(5, 7, set()), (4, 7, {"one_seq_a_message"}), (5, 6, {"one_seq_a_message"})])
+def test_an_evicted_log(newest, fewer, broken_rules):
+    """Less may be there than was to be kept, but nothing of what came after."""
+    records = short(history(deepcopy(TOLD), messages=KEPT["messages"][-fewer:]))
+    records.insert(-1, {"kind": "cut", "room": "short", "since": 2900, "at": 2950, "newest": newest})
+    assert broken(records) == broken_rules
+
+
+def test_a_held_log_is_evicted():
+    trimmed = [call("HOLD", ["export"], at=2500, reply=1), *(replay(3, [], oldest=oldest, at=at) for oldest, at in ((1, 2800), (2, 3000)))]
+    records = short(history(trimmed, holds=["export"]))
+    assert broken(records) == {"holds_hold"}
+    records.insert(-1, {"kind": "cut", "room": "short", "since": 2900, "at": 2950, "newest": 1})
+    assert broken(records) == set()
+
+
 def two_worlds(*calls):
     """Everything was evicted at 10000, and nothing began after."""
     first = history()
@@ -214,7 +232,7 @@ def test_another_world():
 
 def test_digests_that_differ():
     records = history()
-    records[-1]["digests"]["b"] = "2"
+    records[-1]["digests"]["a"]["b"] = "2"
     assert broken(records) == {"nodes_agree"}
 
 

@@ -1,6 +1,7 @@
 """One run: `python -m chaos --seconds 60 --seed 1`, or the check of an earlier history: `python -m chaos --check FILE`."""
 
 import argparse
+import collections
 import contextlib
 import pathlib
 import sys
@@ -12,13 +13,15 @@ from harness import aftermath, wait_until
 from harness.process import EXECUTABLE
 
 from . import history, report, rules
-from .faults import Schedule
+from .faults import LineFaults
 from .history import History, now
 from .keepers import Keeper, Moderator
 from .nodes import PERSISTENCE, Nodes
-from .proxy import Link
 from .readers import Consumer, Listener, Reader
 from .scene import ROOMS
+from .schedule import Schedule
+from .shards import Shards
+from .slots import SlotFaults
 from .traffic import Bot, Devices, Gateway, Probe
 
 SHOWN = 20
@@ -28,6 +31,7 @@ def main():
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100000)
+    parser.add_argument("--cluster", action="store_true", help="three primaries with a replica each, and slots that move")
     parser.add_argument("--persistence", choices=PERSISTENCE, help="instead of the seed's choice")
     parser.add_argument("--only", nargs="*", help="these faults alone")
     parser.add_argument("--history", type=pathlib.Path, help="where it is written (default: a file that stays if the run fails)")
@@ -36,7 +40,7 @@ def main():
     path = options.check or options.history or pathlib.Path(tempfile.gettempdir(), f"chaos-{options.seed}.jsonl")
     if not options.check:
         options.persistence = options.persistence or list(PERSISTENCE)[options.seed % len(PERSISTENCE)]
-        print(f"seed {options.seed}, {options.seconds} s, {options.persistence}, {EXECUTABLE}", flush=True)
+        print(f"seed {options.seed}, {options.seconds} s, {'a cluster' if options.cluster else options.persistence}, {EXECUTABLE}", flush=True)
         run(options, path)
     sys.exit(judged(path, keep=options.check or options.history))
 
@@ -49,6 +53,8 @@ def judged(path, keep):
     lines = [record for record in records if record["kind"] == "line"]
     print(f"{len(calls)} requests, {sum('reply' in call for call in calls)} accepted, {sum('lost' in call for call in calls)} without a reply; "
           f"{len(lines) - 1} changes of the primary's line; {sum(record['kind'] == 'event' for record in records)} events handed out")
+    reasons = collections.Counter(call["reply"]["reason"] for call in calls if call["op"] == "REPLAY" and call.get("reply", {}).get("reason"))
+    print("readers sent to SNAPSHOT:", ", ".join(f"{reason} {times}" for reason, times in sorted(reasons.items())) or "none")
     violations = rules.check(records)
     print(f"{len(violations)} violations", *violations[:SHOWN], sep="\n  ")
     if violations:
@@ -60,18 +66,19 @@ def judged(path, keep):
 
 def run(options, path):
     noted = History(path)
-    nodes = Nodes(noted, options.persistence, {name: Link() for name in "abc"})
+    nodes = Shards(noted) if options.cluster else Nodes(noted, options.persistence)
+    faults = (SlotFaults if options.cluster else LineFaults)(nodes, options.seed)
     watching, stopping = threading.Event(), threading.Event()
     try:
         watcher = threading.Thread(target=nodes.watch, args=(watching,), daemon=True)
         watcher.start()
         prepare(nodes)
-        actors = cast(nodes, noted, stopping, options.seed)
-        followers = [kind(nodes, noted, watching, options.seed, kind.__name__.lower()) for kind in (Consumer, Listener)]
+        actors = cast(options.cluster, nodes, noted, stopping, options.seed)
+        followers = [] if options.cluster else [kind(nodes, noted, watching, options.seed, kind.__name__.lower()) for kind in (Consumer, Listener)]
         for actor in (*actors, *followers):
             actor.start()
         with failures_noted(nodes, noted):
-            disturb(nodes, Schedule(nodes, noted, options.seed, options.only), options.seconds)
+            disturb(nodes, Schedule(faults, options.only), options.seconds)
         stopping.set()
         for actor in actors:
             actor.join()
@@ -99,11 +106,11 @@ def failures_noted(nodes, noted):
         nodes.heal()
 
 
-def cast(nodes, noted, stopping, seed):
-    common = nodes, noted, stopping, seed
-    return [*(Devices(*common, f"devices-{letter}") for letter in "abcd"), Gateway(*common, "gateway"), Bot(*common, "bot"),
-            Moderator(*common, "moderator"), Keeper(*common, "keeper"), Probe(*common, "probe-a", room=ROOMS[0]), Probe(*common, "probe-b", room=ROOMS[1]),
-            Reader(*common, "reader-a"), Reader(*common, "reader-b"), Reader(*common, "reader-everywhere", everywhere=True)]
+def cast(cluster, *common):
+    found = [*(Devices(*common, f"devices-{letter}") for letter in "abcd"), Gateway(*common, "gateway"), Bot(*common, "bot"),
+             Moderator(*common, "moderator"), Keeper(*common, "keeper"), Probe(*common, "probe-a", room=ROOMS[0]), Probe(*common, "probe-b", room=ROOMS[1]),
+             Reader(*common, "reader-a"), Reader(*common, "reader-b")]
+    return found if cluster else [*found, Reader(*common, "reader-everywhere", everywhere=True)]
 
 
 def prepare(nodes):
@@ -125,34 +132,23 @@ def disturb(nodes, schedule, seconds):
 
 def run_out(nodes):
     """Until the last lease has expired."""
-    wait_until(lambda: not any(nodes.tell(nodes.primary, "LEASE.COUNT", room)[0] for room in ROOMS), 30, "all leases run out")
+    wait_until(lambda: not any(nodes.tell(nodes.home(room), "LEASE.COUNT", room)[0] for room in ROOMS), 30, "all leases run out")
     nodes.in_step()
 
 
 def conclude(nodes, noted):
     """What is there is noted, nodes are compared, and the check after every scenario is made."""
-    nodes.tell(nodes.primary, "CLIENT PAUSE 60000 WRITE")
-    caught_up(nodes)
-    digests = {name: nodes.tell(name, "DEBUG DIGEST", timeout=30) for name in nodes.servers}
-    nodes.tell(nodes.primary, "CLIENT UNPAUSE")
-    nodes.note_rooms(at=now(), concluded=True, digests=digests)
-    primary = nodes.servers[nodes.primary]
-    primary.call = primary.connect()
+    nodes.note_rooms(concluded=True, digests=nodes.digests(), at=now())
     for alarm in nodes.alarms():
         noted.note("alarm", text=alarm)
-    try:
-        aftermath.well(primary)
-        aftermath.accounted(primary)
-    except AssertionError as broken:
-        noted.note("alarm", text=f"the check after every scenario: {str(broken)[:4000]}")
-
-
-def caught_up(nodes):
-    """As far as the primary, which writes nothing any more."""
-    def offsets():
-        found = [nodes.info(name) for name in nodes.servers]
-        return len({info.get("slave_repl_offset", info["master_repl_offset"]) for info in found}) == 1
-    wait_until(offsets, 30, "all nodes stand at one offset")
+    for name in nodes.groups():
+        primary = nodes.servers[name]
+        primary.call = primary.connect()
+        try:
+            aftermath.well(primary)
+            aftermath.accounted(primary)
+        except AssertionError as broken:
+            noted.note("alarm", text=f"the check after every scenario: {str(broken)[:4000]}")
 
 
 if __name__ == "__main__":

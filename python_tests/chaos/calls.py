@@ -78,7 +78,7 @@ class Run:
         by_kind = collections.defaultdict(list)
         for record in records[begin:end]:
             by_kind[record["kind"]].append(record)
-        self.former, self.line, self.events, self.alarms = former, Line(records), by_kind["event"], by_kind["alarm"]
+        self.former, self.line, self.events, self.alarms, self.cuts = former, Line(records), by_kind["event"], by_kind["alarm"], by_kind["cut"]
         final = by_kind["final"][-1] if by_kind["final"] else {}
         self.rooms, self.digests = final.get("rooms", {}), final.get("digests", {})
         # Whether all had come to rest, and whether somebody read the events up to there.
@@ -109,6 +109,16 @@ class Run:
     def forgotten(self, call, by=float("inf")):
         """Whether the room's key may have gone since this was acknowledged, and all that only the room knew with it."""
         return any(call["sent"] <= event["at"] + CLOCK_MS and event["at"] <= by + CLOCK_MS for event in self.closed.get(call["room"], []))
+
+    def oldest(self, room):
+        """The first message that is there at the end, or would be."""
+        return self.rooms[room]["messages"][0][0] if self.rooms[room]["messages"] else self.cut_until(room) + 1
+
+    def cut_until(self, room):
+        return max((cut["newest"] for cut in self.cuts if cut["room"] == room), default=0)
+
+    def was_cut(self, room, since, until):
+        return any(cut["room"] == room and since <= cut["at"] and cut["since"] <= until for cut in self.cuts)
 
     def acknowledged_messages(self, room):
         """seq and (user, id) of those that cannot be lost."""

@@ -8,13 +8,13 @@ import threading
 import time
 
 from harness import Server, wait_until
-from harness.aftermath import ALARMS
 from harness.resp import Connection, Refused
 
-from . import final
 from .caller import GONE, Caller
 from .history import now
-from .scene import LEASE, ROOMS, settings
+from .proxy import Link
+from .scene import LEASE
+from .stage import Stage
 
 SETTINGS = {"repl-ping-replica-period": 1, "repl-timeout": 5, "repl-backlog-size": "1mb", "repl-diskless-sync": "yes",
             "stop-writes-on-bgsave-error": "no"}
@@ -27,58 +27,33 @@ PERSISTENCE = {
 PUT_OFF_MS = 3000
 
 
-class Nodes:
-    def __init__(self, history, persistence, links):
-        self.history, self.persistence, self.links = history, persistence, links
-        self.servers, self.lives = {}, {}
-        self.down = {}  # those that we ended, and until when their disk has all that was acknowledged
-        self.world = 0  # rises whenever all was lost by design
+class Nodes(Stage):
+    def __init__(self, history, persistence):
+        super().__init__(history)
+        self.persistence, self.links, self.lives = persistence, {name: Link() for name in "abc"}, {}
         try:
-            for name in links:
+            for name in self.links:
                 self.servers[name] = Server(clock=None, lease=LEASE, redis=SETTINGS | PERSISTENCE[persistence])
                 self.lives[name] = 0
         except BaseException:
             self.discard()
             raise
         self.lock, self.synced, self.marks = threading.Lock(), {}, []
-        self.begin_line(next(iter(links)), now())
+        self.begin_line(next(iter(self.links)), now())
         for name in self.replicas():
             self.follow(name)
 
     def replicas(self):
         return [name for name in self.servers if name != self.primary]
 
+    def home(self, room):
+        return self.primary
+
+    def groups(self):
+        return {self.primary: self.replicas()}
+
     def caller(self, who, timeout):
         return Caller(self, self.history, who, timeout)
-
-    def port(self, name):
-        return self.servers[name].port
-
-    def tell(self, name, *command, timeout=2):
-        """The reply to one command on a connection of its own."""
-        connection = Connection(self.port(name), timeout=timeout)
-        try:
-            return connection(*command)
-        finally:
-            connection.close()
-
-    def info(self, name, section="replication"):
-        lines = self.tell(name, "INFO", section, timeout=0.5).decode().splitlines()
-        return dict(line.split(":", 1) for line in lines if ":" in line)
-
-    # ---------------------------------------------------------------- rooms
-
-    def begin_world(self):
-        """Rooms begin of which nothing is left of before."""
-        self.history.note("world", at=now())
-        self.world += 1
-        for room in ROOMS:
-            self.tell(self.primary, "LEASE.SETPOLICY", room, *settings(room))
-
-    def note_rooms(self, **more):
-        connection = Connection(self.port(self.primary))
-        self.history.note("final", rooms=final.rooms(dict.fromkeys(ROOMS, connection)), **more)
-        connection.close()
 
     # ---------------------------------------------------------------- lines
 
@@ -146,10 +121,6 @@ class Nodes:
         self.follow(name)
         self.start(name)
 
-    def start(self, name):
-        self.servers[name].start()
-        del self.down[name]
-
     def settle(self):
         """Until no single fault can undo what was: all nodes have it, on their disks too."""
         self.in_step()
@@ -206,22 +177,7 @@ class Nodes:
         for link in self.links.values():
             link.heal()
 
-    def ended_by_itself(self):
-        """A server that nobody killed and that is not there, with what it said last."""
-        for name, server in self.servers.items():
-            if name not in self.down and not server.running():
-                return f"{name} ended with {server.process.returncode}:\n{server.log()[-6000:]}"
-        return None
-
-    def alarms(self):
-        for name, server in self.servers.items():
-            log = server.log()
-            if alarm := ALARMS.search(log):
-                yield f"{name}: {log[max(0, alarm.start() - 500):alarm.end() + 4000]}"
-
     def discard(self):
-        for server in self.servers.values():
-            server.discard()
+        super().discard()
         for link in self.links.values():
             link.close()
-

@@ -41,7 +41,7 @@ class Log:
 
     def __init__(self, run, room):
         there = run.rooms[room]["messages"]
-        self.oldest, self.newest = (there[0][0], there[-1][0]) if there else (0, 0)
+        self.oldest, self.newest = run.oldest(room), there[-1][0] if there else 0
         self.messages = {seq: message for seq, message in run.acknowledged_messages(room) if seq < self.oldest}
         self.messages |= {seq: (entry["user"], entry["id"]) for seq, entry in there}
 

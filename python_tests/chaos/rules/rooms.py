@@ -10,7 +10,9 @@ from ..scene import RETAINED, SHORT
 
 # What a load or a promotion passes over, so that no reader takes an event for one that was lost.
 LOST_EVENTS = 1 << 20
-EXPECTED = {"STALE", "DENIED", "HELD", "READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED", "TRYAGAIN", "OOM",
+# How long after a promotion by the server itself its line is noted at most.
+NOTED_MS = 1000
+EXPECTED = {"STALE", "DENIED", "HELD", "READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN", "TRYAGAIN", "OOM",
             "ERR the seq is beyond the newest message", "ERR the room does not know this holder"}
 
 
@@ -37,8 +39,7 @@ def kept(call, run, opened, removed, logs):
     if op == "OPEN":
         return (room, opened_session(call), reply["epoch"]) in opened
     if op in ("SEND", "POST"):
-        oldest = run.rooms[room]["messages"][0][0] if run.rooms[room]["messages"] else 0
-        return logs[room].get(message_of(call, run)) == reply["seq"] or reply["seq"] < oldest
+        return logs[room].get(message_of(call, run)) == reply["seq"] or reply["seq"] < run.oldest(room)
     if op == "LEAVE" and reply == "left" or op == "RENEW" and reply[0] == "ended":
         return (room, *args[:2]) in removed
     if run.forgotten(call):
@@ -63,7 +64,9 @@ def seq_at_the_end(run, removed, session):
 
 
 def settings_are_kept(run, line):
-    """The last word of the keeper stands."""
+    """The last word of the keeper stands, once all have come to rest."""
+    if not run.concluded:
+        return
     last = {(call["room"], call["op"].removeprefix("UN"), call["args"][0]): call for call in run.calls if call["op"] in ("HOLD", "UNHOLD", "SETPOLICY")}
     for (room, _, name), call in last.items():
         if "reply" not in call or room not in run.rooms or line.may_be_lost(call) or run.forgotten(call):
@@ -84,7 +87,7 @@ def holds_hold(run, line):
         for call in trims[hold["room"]]:
             if call["sent"] < hold["done"] or call["done"] > until or not line.on(call):
                 continue
-            if line.may_be_lost(hold, by=call["done"]) or run.forgotten(hold, by=call["done"]):
+            if line.may_be_lost(hold, by=call["done"]) or run.forgotten(hold, by=call["done"]) or run.was_cut(hold["room"], hold["done"], call["done"]):
                 break
             if call["op"] == "TRIM":
                 if call["reply"]:
@@ -125,16 +128,25 @@ def one_ending_a_lease(run, line):
                 epochs[holder] = event["epoch"]
 
 
+def gens_begin_with_a_line(run, line):
+    """A room begins another history when it is loaded or its node promoted, and for nothing else: not when its slot moves."""
+    for name, room in run.rooms.items():
+        for former, event in zip(room["events"], room["events"][1:]):
+            same_room = run.life(name, former["gen"]) == run.life(name, event["gen"])
+            if same_room and former["gen"] != event["gen"] and not line.changed(former["at"] - NOTED_MS, event["at"] + NOTED_MS):
+                yield f"{name}: {event['id']} at {event['at']} is of another gen than {former['id']} at {former['at']}, though nothing was loaded or promoted"
+
+
 def one_seq_a_message(run, line):
-    """The log has every number once and every (user, id) once; it goes back to the first, or as far as the least that was ever to be retained."""
+    """The log has every number once and every (user, id) once; it goes back to the first, to an eviction, or as far as the least that was ever to be retained."""
     for name, room in run.rooms.items():
         entries = [(seq, entry | {"gen": entry["gen"].encode()}) for seq, entry in room["messages"]]
         try:
             messages.in_order(entries)
         except AssertionError as broken:
             yield f"{name}: {broken}"
-        if entries and entries[0][0] != 1 and (name != SHORT or len(entries) < min(RETAINED)):
-            yield f"{name}: the log begins at {entries[0][0]}, with {len(entries)} messages"
+        if run.oldest(name) > run.cut_until(name) + 1 and (name != SHORT or len(entries) < min(RETAINED)):
+            yield f"{name}: the log begins at {run.oldest(name)}, with {len(entries)} messages"
 
 
 def one_answer_a_message(run, line):
@@ -159,5 +171,6 @@ def orphans_are_held(run, line):
 
 
 def nodes_agree(run, line):
-    if len(set(run.digests.values())) > 1:
-        yield f"digests differ: {run.digests}"
+    for digests in run.digests.values():
+        if len(set(digests.values())) > 1:
+            yield f"digests differ: {digests}"
