@@ -242,6 +242,32 @@ def test_log_06_the_timer_trims(client, how):
     assert post(client, [4]) == [4]
 
 
+@pytest.mark.server(redis={"stream-node-max-entries": 1})
+@pytest.mark.no_restart("the log is not the module's own")
+@TWO_WAYS
+def test_log_06_messages_that_tell_no_time(client):
+    """LOG-06 A log that is never trimmed; a hold: imported messages without `at` are as old as the next that has one."""
+    def left():
+        return [int(id.split(b"-")[0]) for id, _ in client.raw("XRANGE", LOG, "-", "+")]
+    for number, at in ((1, ()), (2, ("at", 0)), (3, ("at", 1000)), (4, ()), (5, ())):
+        client.raw("XADD", LOG, f"{number}-0", "id", f"m{number}", "user", "bot", *at, "payload", "x")
+    client.advance(1500)
+    client("LEASE.SETPOLICY r retain-ms 1000")
+    assert client("LEASE.POST r bot m1 x")["status"] == b"duplicate"
+    client("LEASE.UNHOLD r orphan")
+    client.advance(0)
+    assert left() == [1, 2, 3, 4, 5]
+    client.advance(499)
+    assert left() == [1, 2, 3, 4, 5]
+    client.advance(1)
+    assert left() == [4, 5]
+    assert post(client, [6]) == [6]
+    client.advance(999)
+    assert left() == [4, 5, 6]
+    client.advance(1)
+    assert left() == []
+
+
 @pytest.mark.server(clock=None, redis={"stream-node-max-entries": 1})
 @pytest.mark.ways("plain-resp3")
 def test_log_06_the_real_timer_trims_in_slices(client):

@@ -99,14 +99,19 @@ impl Messages<'_> {
         self.0.as_mut()?.field()
     }
 
-    /// `at` of the message just reached; 0 if it tells none.
+    /// When the message just reached was accepted: as it tells, or else the next that does, since none is younger than a
+    /// later one. 0 if none tells.
     fn at(&mut self) -> u64 {
-        while let Some((field, value)) = self.field() {
-            if field.lend().bytes() == b"at" {
-                return integer(value.lend().bytes()).unwrap_or(0);
+        loop {
+            while let Some((field, value)) = self.field() {
+                if field.lend().bytes() == b"at" {
+                    return integer(value.lend().bytes()).unwrap_or(0);
+                }
+            }
+            if self.next().is_none() {
+                return 0;
             }
         }
-        0
     }
 }
 
@@ -187,8 +192,12 @@ pub fn first_kept(ctx: Ctx, room: &[u8], last: u64, most: u64, keeps: impl Fn(u6
     while first < end {
         let middle = first.midpoint(end);
         let mut messages = log.messages(middle, last);
-        // Behind the last message there is nothing to take.
-        if messages.next().is_none_or(|entry| keeps(entry.ms, messages.at())) {
+        // Behind the last message there is nothing to take, and of unknown age there is no saying.
+        let is_kept = messages.next().is_none_or(|entry| match messages.at() {
+            0 => true,
+            at => keeps(entry.ms, at),
+        });
+        if is_kept {
             end = middle;
         } else {
             first = middle + 1;
