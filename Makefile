@@ -10,7 +10,7 @@ PYTHON := .venv/bin/python
 export REDIS_SERVER
 export LEASE_MODULE := $(abspath $(MODULE))
 
-.PHONY: help setup system build run test test-core test-python test-load test-matrix chaos fuzz demo bench lint fmt clean
+.PHONY: help setup system build run test test-core test-python test-load test-matrix sanitize chaos fuzz demo bench lint fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ test-load: build .venv/.installed ## run the Python tests with much data
 
 test-matrix: build .venv/.installed ## run the Python tests on every server that can be had
 	@scripts/matrix.sh
+
+sanitize: system .venv/.installed ## run the Python tests and the fuzzing of the core with AddressSanitizer (REDIS_SERVER=, ARGS=, SECONDS=60)
+	@scripts/sanitize.sh $(ARGS)
+	SANITIZER=address scripts/fuzz.sh core $(or $(SECONDS),60)
 
 chaos: build .venv/.installed ## run traffic and faults on a primary with two replicas, and check what was seen (SECONDS=60, SEED=, ARGS=)
 	PYTHONPATH=python_tests $(PYTHON) -m chaos --seconds $(or $(SECONDS),60) $(SEED:%=--seed %) $(ARGS)
