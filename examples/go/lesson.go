@@ -107,8 +107,16 @@ func (l *lesson) send(s session, messages ...[2]string) {
 	say("sent", told)
 }
 
-// awaitRemoval takes events from the group until this user's lease has ended, and confirms each.
-func (l *lesson) awaitRemoval(user string) {
+// follow makes a consumer group on the events, from now on, if there is none yet.
+func (l *lesson) follow() {
+	_, err := l.conn.Do("XGROUP", "CREATE", l.events, "lobby", "$", "MKSTREAM")
+	if err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
+		log.Fatal(err)
+	}
+}
+
+// awaitRemoval takes events from the group until this session's lease has ended, and confirms each.
+func (l *lesson) awaitRemoval(s session) {
 	for {
 		streams, err := redis.Values(l.conn.Do("XREADGROUP", "GROUP", "lobby", "worker", "BLOCK", 5000, "STREAMS", l.events, ">"))
 		if err == redis.ErrNil {
@@ -119,8 +127,8 @@ func (l *lesson) awaitRemoval(user string) {
 			event := record(list(entry)[1], nil)
 			_, err := l.conn.Do("XACK", l.events, "lobby", list(entry)[0])
 			must(err)
-			if text(event["type"]) == "removed" && text(event["user"]) == user {
-				say("removed", map[string]interface{}{"user": user, "epoch": number(event["epoch"]), "reason": text(event["reason"])})
+			if text(event["type"]) == "removed" && text(event["session"]) == s.id {
+				say("removed", map[string]interface{}{"user": text(event["user"]), "epoch": s.epoch, "reason": text(event["reason"])})
 				return
 			}
 		}
@@ -189,8 +197,7 @@ func main() {
 	l := &lesson{conn, room, "{" + room + "}:events"}
 
 	// Follow first, so that nothing is missed.
-	_, err = conn.Do("XGROUP", "CREATE", l.events, "lobby", "$", "MKSTREAM")
-	must(err)
+	l.follow()
 	device := make([]byte, 16)
 	_, err = rand.Read(device)
 	must(err)
@@ -199,7 +206,7 @@ func main() {
 	ben := l.open("ben", "TTL", 1000)
 	l.renew(ann, ben, session{"nobody", 1})
 	l.send(ann, [2]string{"m1", "hello"}, [2]string{"m2", "\x00\xff"}, [2]string{"m1", "hello"})
-	l.awaitRemoval("ben")
+	l.awaitRemoval(ben)
 	_, err = l.lease("RENEW", ben.id, ben.epoch, seq())
 	say("refused", head(err))
 	ben = l.open("ben") // STALE expired says: open a new session

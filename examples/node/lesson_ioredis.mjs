@@ -4,7 +4,7 @@
 
 import { randomBytes, randomUUID } from "node:crypto";
 import Redis from "ioredis";
-import { head, insist, say, seq, textual } from "./steps.mjs";
+import { head, insist, say, seq, textual, unlessThere } from "./steps.mjs";
 
 const [url = "redis://localhost:6380", room = "class"] = process.argv.slice(2);
 const events = `{${room}}:events`; // of a room without a hash tag; of `k{tag}` it is `k{tag}:events`
@@ -25,23 +25,23 @@ async function open(user, ...options) {
 // A reader that blocks needs a connection of its own: it would hold up all other commands.
 const reader = redis.duplicate();
 
-// Takes events from the group until this user's lease has ended, and confirms each.
-async function removal(user) {
+// Takes events from the group until this session's lease has ended, and confirms each.
+async function removal([session]) {
   for (;;) {
     const streams = await reader.xreadgroup("GROUP", "lobby", "worker", "BLOCK", 5000, "STREAMS", events, ">");
     for (const [id, fields] of Object.values(streams ?? {}).flat()) {
       const event = textual(fields);
       await redis.xack(events, "lobby", id);
-      if (event.type === "removed" && event.user === user) return { user, epoch: event.epoch, reason: event.reason };
+      if (event.type === "removed" && event.session === String(session)) return event;
     }
   }
 }
 
 // Follow first, so that nothing is missed.
-await redis.xgroup("CREATE", events, "lobby", "$", "MKSTREAM");
-const lost = removal("ben");
+await redis.xgroup("CREATE", events, "lobby", "$", "MKSTREAM").catch(unlessThere);
 const ann = await open("ann", "DEVICE", Buffer.concat([randomBytes(15), Buffer.of(0xff)]), "TTL", 10000);
 const ben = await open("ben", "TTL", 1000);
+const lost = removal(ben);
 
 // One write for many heartbeats; each has its own error, so one that is refused spoils no other.
 const pipeline = redis.pipeline();
@@ -56,7 +56,8 @@ for (const [id, payload] of [["m1", "hello"], ["m2", Buffer.of(0, 0xff)], ["m1",
 }
 say("sent", sent);
 
-say("removed", await lost);
+const { user, epoch, reason } = await lost;
+say("removed", { user, epoch, reason });
 await lease("RENEW", ...ben, seq()).catch((error) => say("refused", head(error)));
 const again = await open("ben"); // STALE expired says: open a new session
 

@@ -18,6 +18,11 @@ export async function insist(call, tries = 50) {
   }
 }
 
+/** A consumer group that is there already will do. */
+export const unlessThere = (error) => {
+  if (!error.message.startsWith("BUSYGROUP")) throw error;
+};
+
 /** A seq that rises without being stored: unix time in ns. As text, for it is far above 2^53, where numbers stop being exact. */
 export const seq = () => String(BigInt(Math.round((performance.timeOrigin + performance.now()) * 1000)) * 1000n + 1n);
 

@@ -62,7 +62,7 @@ class Lesson:
         ben = self.open("ben", "TTL", 1000)
         self.renew([ann, ben, (b"nobody", 1)])
         self.send(ann, ("m1", "hello"), ("m2", b"\x00\xff"), ("m1", "hello"))
-        self.await_removal(b"ben")
+        self.await_removal(ben)
         try:
             self.call("RENEW", *ben, time.time_ns())
         except redis.ResponseError as error:
@@ -92,21 +92,21 @@ class Lesson:
         say("sent", [[reply[b"status"].decode(), reply[b"seq"]] for reply in sent])
 
     def follow(self):
-        """A consumer group on the events, from now on."""
+        """A consumer group on the events, from now on, if there is none yet."""
         try:
             self.client.xgroup_create(self.events, "lobby", id="$", mkstream=True)
         except redis.ResponseError as error:
             if not str(error).startswith("BUSYGROUP"):
                 raise
 
-    def await_removal(self, user):
-        """Takes events until this user's lease has ended, and confirms each. The socket's timeout has to be longer than BLOCK."""
+    def await_removal(self, session):
+        """Takes events until this session's lease has ended, and confirms each. The socket's timeout has to be longer than BLOCK."""
         while True:
             streams = self.client.xreadgroup("lobby", "worker", {self.events: ">"}, count=100, block=5000)
             for id, event in entries(streams):
                 self.client.xack(self.events, "lobby", id)
-                if (event[b"type"], event.get(b"user")) == (b"removed", user):
-                    say("removed", {"user": user.decode(), "epoch": int(event[b"epoch"]), "reason": event[b"reason"].decode()})
+                if (event[b"type"], event.get(b"session")) == (b"removed", session[0]):
+                    say("removed", {"user": event[b"user"].decode(), "epoch": int(event[b"epoch"]), "reason": event[b"reason"].decode()})
                     return
 
     def roster(self):

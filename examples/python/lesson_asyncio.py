@@ -36,22 +36,31 @@ class Session:
         return await self.client.execute_command(f"LEASE.{verb}", self.room, self.name, self.epoch, *args)
 
 
-async def removal(client, room, user):
-    """Takes events from a consumer group until this user's lease has ended."""
-    events = f"{{{room}}}:events"
+async def follow(client, events):
+    """A consumer group on the events, from now on, if there is none yet."""
+    try:
+        await client.xgroup_create(events, "lobby", id="$", mkstream=True)
+    except redis.ResponseError as error:
+        if not str(error).startswith("BUSYGROUP"):
+            raise
+
+
+async def removal(client, events, session):
+    """Takes events until this session's lease has ended, and confirms each."""
     while True:
         for id, event in entries(await client.xreadgroup("lobby", "worker", {events: ">"}, count=100, block=5000)):
             await client.xack(events, "lobby", id)
-            if (event[b"type"], event.get(b"user")) == (b"removed", user):
-                return {"user": user.decode(), "epoch": int(event[b"epoch"]), "reason": event[b"reason"].decode()}
+            if (event[b"type"], event.get(b"session")) == (b"removed", session.name):
+                return {"user": session.user, "epoch": int(event[b"epoch"]), "reason": event[b"reason"].decode()}
 
 
 async def play(client, room):
-    await client.xgroup_create(f"{{{room}}}:events", "lobby", id="$", mkstream=True)
-    lost = asyncio.create_task(removal(client, room, b"ben"))
+    events = f"{{{room}}}:events"
+    await follow(client, events)  # first, so that nothing is missed
     ann, ben = Session(client, room, "ann"), Session(client, room, "ben")
     await ann.open(10000)
     await ben.open(1000)
+    lost = asyncio.create_task(removal(client, events, ben))
 
     # Heartbeats of many sessions go out in one write; refusals come back as values.
     pipe = client.pipeline(transaction=False)

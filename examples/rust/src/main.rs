@@ -68,17 +68,26 @@ impl Lesson {
         Ok(())
     }
 
-    /// Takes events from the group until this user's lease has ended, and confirms each.
-    fn await_removal(&mut self, user: &str) -> RedisResult<()> {
+    /// A consumer group on the events, from now on, if there is none yet.
+    fn follow(&mut self) -> RedisResult<()> {
+        let made: RedisResult<()> = self.con.xgroup_create_mkstream(&self.events, "lobby", "$");
+        match made {
+            Err(error) if error.code() != Some("BUSYGROUP") => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes events from the group until this session's lease has ended, and confirms each.
+    fn await_removal(&mut self, (session, epoch): &Session) -> RedisResult<()> {
         let options = StreamReadOptions::default().group("lobby", "worker").block(5000);
         loop {
             let read: Option<StreamReadReply> = self.con.xread_options(&[&self.events], &[">"], &options)?;
             for entry in read.into_iter().flat_map(|read| read.keys).flat_map(|stream| stream.ids) {
                 let _: u64 = self.con.xack(&self.events, "lobby", &[&entry.id])?;
                 if entry.get::<String>("type").as_deref() == Some("removed")
-                    && entry.get::<String>("user").as_deref() == Some(user)
+                    && entry.get::<Vec<u8>>("session").as_ref() == Some(session)
                 {
-                    let (epoch, reason): (u64, String) = (get(&entry.map, "epoch")?, get(&entry.map, "reason")?);
+                    let (user, reason): (String, String) = (get(&entry.map, "user")?, get(&entry.map, "reason")?);
                     println!(r#"removed {{"user": "{user}", "epoch": {epoch}, "reason": "{reason}"}}"#);
                     return Ok(());
                 }
@@ -150,13 +159,13 @@ fn main() -> RedisResult<()> {
     let mut lesson = Lesson { con, events: format!("{{{room}}}:events"), room };
 
     // Follow first, so that nothing is missed.
-    let _: () = lesson.con.xgroup_create_mkstream(&lesson.events, "lobby", "$")?;
+    lesson.follow()?;
     let device = [&seq().to_be_bytes()[..], &[0xff]].concat(); // no text
     let ann = lesson.open("ann", &[b"DEVICE", &device, b"TTL", b"10000"])?;
     let ben = lesson.open("ben", &[b"TTL", b"1000"])?;
     lesson.renew(&[&ann, &ben, &(b"nobody".to_vec(), 1)])?;
     lesson.send(&ann, &[("m1", b"hello"), ("m2", b"\x00\xff"), ("m1", b"hello")])?;
-    lesson.await_removal("ben")?;
+    lesson.await_removal(&ben)?;
     let late: RedisResult<Value> = lesson.lease("RENEW", (&ben.0, ben.1, seq()));
     println!("refused {:?}", late.err().map_or("nothing".into(), |error| head(&error)));
     let ben = lesson.open("ben", &[])?; // STALE expired says: open a new session
