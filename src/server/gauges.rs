@@ -112,9 +112,8 @@ fn lapsed_of(ctx: Ctx, db: i32, name: &[u8], env: &Env) -> Gauges {
     lapsed
 }
 
-/// How many rooms there are.
-pub fn rooms() -> u64 {
-    total().rooms
+pub fn any_room() -> bool {
+    total().rooms > 0
 }
 
 fn total() -> Totals {

@@ -117,12 +117,10 @@ pub fn begin_era() {
     let gen = draw_gen(now);
     ERA.with(|era| era.set(Era { serial: era.get().serial.wrapping_add(1), gen, at: now.mono }));
     deadlines::look_at_all(now.mono);
-    let rooms = gauges::rooms();
-    if rooms > 0 {
-        log::notice(&format!(
-            "after this load or promotion rooms begin a new gen ({rooms} of them), and leases have at least \
-             recovery-grace-ms left"
-        ));
+    if gauges::any_room() {
+        log::notice(
+            "after this load or promotion rooms begin another gen, and leases have at least recovery-grace-ms left",
+        );
     }
 }
 
