@@ -80,4 +80,4 @@ fmt: ## format the code
 
 clean: ## remove what the other targets made
 	cargo clean
-	rm -rf .venv .servers
+	rm -rf .venv .servers dist
