@@ -18,6 +18,7 @@ COPY src src
 RUN cargo rustc --locked --release --lib --crate-type cdylib \
  && strip --strip-debug target/release/libredis_lease.so
 
+# Port, volume and folder (6379, /data) are the base image's.
 FROM ${SERVER}
 COPY --from=build /redis-lease/target/release/libredis_lease.so /usr/local/lib/redis-lease/
 COPY examples/redis-lease.conf /usr/local/lib/redis-lease/

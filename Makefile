@@ -96,4 +96,4 @@ fmt: ## format the code
 
 clean: ## remove what the other targets made
 	cargo clean
-	rm -rf .venv .servers examples/node/node_modules
+	rm -rf .venv .servers dist examples/node/node_modules

@@ -71,7 +71,7 @@ def test_a_module_that_names_a_folder_of_this_machine_is_refused(tmp_path):
 
 def test_it_opens_a_lease(module, start):
     server = start()
-    loaded, = server.call("MODULE LIST")
+    loaded, = (one for one in server.call("MODULE LIST") if one[b"name"] == b"lease")  # Redis 8 brings one of its own
     major, minor, patch = map(int, VERSION.split("."))
     assert (loaded[b"path"], loaded[b"ver"]) == (bytes(module), major * 10000 + minor * 100 + patch)
     assert server.call("LEASE.OPEN r u1 SESSION a")[b"epoch"] == 1

@@ -149,7 +149,7 @@ def carry_out_and_start(work):
         print("--", instruction, value, flush=True)
         if instruction == "FROM":
             base, _, name = value.partition(" AS ")
-            subprocess.run(["cp", "-a", bare, root := work / f"stage {len(stages)}"], check=True)
+            subprocess.run(["cp", "-a", bare, root := work / f"stage{len(stages)}"], check=True)
             stage = stages[name] = Stage(root, base)
         else:
             stage.carry_out(instruction, value, stages, context)
