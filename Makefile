@@ -45,7 +45,7 @@ test-load: build .venv/.installed ## run the Python tests with much data
 test-matrix: build .venv/.installed ## run the Python tests on every server that can be had
 	@scripts/matrix.sh
 
-chaos: build .venv/.installed ## run traffic and faults on a primary with two replicas, and check what was seen (SECONDS=60, SEED=, ARGS=)
+chaos: build .venv/.installed ## run traffic and faults on a primary with two replicas, and check what was seen (SECONDS=60, SEED=, ARGS=--cluster)
 	PYTHONPATH=python_tests $(PYTHON) -m chaos --seconds $(or $(SECONDS),60) $(SEED:%=--seed %) $(ARGS)
 
 fuzz: build .venv/.installed ## throw anything at the core and at a server (SECONDS=60, SEED=1)
