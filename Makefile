@@ -71,7 +71,7 @@ sanitize: system .venv/.installed ## run the Python tests and the fuzzing of the
 	@scripts/sanitize.sh $(ARGS)
 	SANITIZER=address scripts/fuzz.sh core $(or $(SECONDS),60)
 
-chaos: build .venv/.installed ## run traffic and faults on a primary with two replicas, and check what was seen (SECONDS=60, SEED=, ARGS=)
+chaos: build .venv/.installed ## run traffic and faults on a primary with two replicas, and check what was seen (SECONDS=60, SEED=, ARGS=--cluster)
 	PYTHONPATH=python_tests $(PYTHON) -m chaos --seconds $(or $(SECONDS),60) $(SEED:%=--seed %) $(ARGS)
 
 fuzz: build .venv/.installed ## throw anything at the core and at a server (SECONDS=60, SEED=1)

@@ -31,8 +31,8 @@ def option(call, name):
 class Act:
     """One thing a session was allowed or refused: a command of its own, or an item of MRENEW. `verdict`: ok, how it ended, or the refusal."""
 
-    def __init__(self, call, session, verdict, token, seq=None):
-        self.call, self.session, self.verdict, self.token, self.seq = call, session, verdict, token, seq
+    def __init__(self, call, session, verdict, token):
+        self.call, self.session, self.verdict, self.token = call, session, verdict, token
         self.sent, self.done = call["sent"], call["done"]
 
     @property
@@ -50,16 +50,12 @@ def acts(calls):
             words = iter(call["args"])
             tokens = call["args"][0] == "TOKENS" and next(words)
             for status, value in call["reply"]:
-                name, epoch, seq, token = next(words), next(words), next(words), tokens and next(words) or None
-                yield Act(call, (call["room"], name, epoch), status if status in BEATEN else f"{status.upper()} {value}", token, seq)
+                name, epoch, _, token = next(words), next(words), next(words), tokens and next(words) or None
+                yield Act(call, (call["room"], name, epoch), status if status in BEATEN else f"{status.upper()} {value}", token)
         elif call["op"] in OF_A_SESSION and "lost" not in call:
             session, token = (call["room"], *call["args"][:2]), option(call, "TOKEN")
-            if "error" in call:
-                yield Act(call, session, call["error"], token)
-            elif call["op"] == "RENEW":
-                yield Act(call, session, call["reply"][0], token, call["args"][2])
-            else:
-                yield Act(call, session, call["reply"] if call["op"] == "LEAVE" else "ok", token)
+            said = {"RENEW": lambda reply: reply[0], "LEAVE": lambda reply: reply}.get(call["op"], lambda _: "ok")
+            yield Act(call, session, call["error"] if "error" in call else said(call["reply"]), token)
 
 
 def worlds(records):

@@ -140,16 +140,15 @@ class LineFaults(Faults):
 
     def _end_failover(self, candidate, forced=False):
         def over():
-            try:
-                return self.nodes.info(candidate)["role"] == "master" or self.nodes.info(self.nodes.primary)["master_failover_state"] == "no-failover"
-            except (*GONE, Refused):
-                return False
+            return self.nodes.told(candidate, "role") == "master" or self.nodes.told(self.nodes.primary, "master_failover_state") == "no-failover"
         wait_until(over, 20, "the failover is over")
         if self.nodes.info(candidate)["role"] == "master":
             # Nothing may be lost, unless the replica was not waited for.
             self.nodes.begin_line(candidate, self.nodes.synced[candidate] if forced else now())
             self.nodes.servers[candidate].set(replicaof="no one")
             self.nodes.all_follow()
+        elif forced:  # the primary was a replica already, and came back
+            self.nodes.begin_line(self.nodes.primary, now())
 
     # ---------------------------------------------------------------- networks
 

@@ -70,7 +70,7 @@ class Shards(Stage):
         self.begin_line()
         try:
             self.tell(replica, "CLUSTER FAILOVER")
-            wait_until(lambda: self.info(replica)["role"] == "master", 15, "the replica is the primary")
+            wait_until(lambda: self.told(replica, "role") == "master", 15, "the replica is the primary")
         except (Refused, AssertionError):  # it has lost its primary for the moment, or time was short
             if self.info(replica)["role"] != "master":
                 return
@@ -84,7 +84,7 @@ class Shards(Stage):
 
     def in_step(self):
         def linked():
-            return all(self.info(replica).get("master_link_status") == "up" for _, replica in self.shards)
+            return all(self.told(replica, "master_link_status") == "up" for _, replica in self.shards)
         wait_until(linked, 60, "the replicas are in step")
 
     settle = in_step

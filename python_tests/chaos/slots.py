@@ -1,4 +1,9 @@
-"""What goes wrong with a cluster: slots move, and nodes are killed, stopped, paused and exchanged meanwhile."""
+"""What goes wrong with a cluster: slots move, and nodes are killed, stopped and paused meanwhile.
+
+Two things are left out since the servers themselves do not bear them. A source that dies within a MIGRATE comes back with a key that the target
+has by then, and serves it; so it dies between two. A failover while a slot moves: on Redis the replica knows nothing of the move, and
+the server may abort (`delKeysInSlot` while it is paused for the failover).
+"""
 
 import random
 import threading
@@ -8,7 +13,6 @@ import redis
 
 from harness.resp import Refused
 
-from .caller import GONE
 from .schedule import Faults
 
 PATIENCE = 90
@@ -20,12 +24,12 @@ class SlotFaults(Faults):
     def _shard(self):
         return self.chance.choice(self.nodes.shards)
 
-    def _move(self, hit=lambda source, target: None):
+    def _move(self, hit=lambda move: None):
         """A slot goes from one shard to another; `hit` strikes meanwhile."""
         move = Move(self.nodes, self.chance)
         move.start()
         self._wait(0, 0.5)
-        hit(move.source, move.target)
+        hit(move)
         move.join()
         if move.failure:
             raise move.failure
@@ -43,25 +47,30 @@ class SlotFaults(Faults):
         self._move()
 
     def move_and_kill_source(self):
-        self._move(lambda source, target: self._kill(source[0]))
+        def kill(move):
+            with move.between_keys:
+                self.nodes.kill(move.source[0])
+            self._wait(0, 1)
+            self.nodes.restart(move.source[0])
+        self._move(kill)
 
     def move_and_kill_target(self):
-        self._move(lambda source, target: self._kill(target[0]))
+        self._move(lambda move: self._kill(move.target[0]))
 
     def move_and_kill_replica(self):
-        self._move(lambda source, target: self._kill(self.chance.choice([source, target])[1]))
+        self._move(lambda move: self._kill(self.chance.choice([move.source, move.target])[1]))
 
     def move_and_stop_source(self):
-        self._move(lambda source, target: self._stop(source[0]))
+        self._move(lambda move: self._stop(move.source[0]))
 
     def move_and_stop_target(self):
-        self._move(lambda source, target: self._stop(target[0]))
+        self._move(lambda move: self._stop(move.target[0]))
 
     def move_and_pause_writes(self):
-        self._move(lambda source, target: self._pause_writes(self.chance.choice([source, target])[0]))
+        self._move(lambda move: self._pause_writes(self.chance.choice([move.source, move.target])[0]))
 
     def move_and_rewrite(self):
-        self._move(lambda source, target: self._rewrite())
+        self._move(lambda move: self._rewrite())
 
     def kill_primary_and_restart(self):
         self._kill(self._shard()[0])
@@ -90,7 +99,7 @@ class Move(threading.Thread):
         self.source = nodes.homes[self.slot]
         self.target = chance.choice([shard for shard in nodes.shards if shard is not self.source])
         self.as_a_whole = self.cluster.moves_atomically() and chance.random() < 0.5
-        self.chance = random.Random(chance.random())
+        self.chance, self.between_keys = random.Random(chance.random()), threading.Lock()
 
     def run(self):
         end = time.monotonic() + PATIENCE
@@ -99,7 +108,7 @@ class Move(threading.Thread):
                 self.go_on()
                 self.nodes.homes[self.slot] = self.target
                 return
-            except (*GONE, Refused, AssertionError, ValueError, redis.RedisError) as failure:
+            except (OSError, redis.RedisError, Refused, AssertionError, ValueError) as failure:
                 if time.monotonic() > end:
                     self.failure = RuntimeError(f"slot {self.slot} did not arrive: {type(failure).__name__}: {failure}")
                     return
@@ -116,6 +125,7 @@ class Move(threading.Thread):
     def key_by_key(self, source, target):
         self.cluster.begin(self.slot, source, target)
         while keys := source.call("CLUSTER", "GETKEYSINSLOT", self.slot, 10):
-            # What a move that broke off has left at the target is older than what the source has.
-            source.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "REPLACE", "KEYS", self.chance.choice(keys))
+            with self.between_keys:
+                # A target that died may have a key of which it told nothing: nobody has written there.
+                source.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "REPLACE", "KEYS", self.chance.choice(keys))
             time.sleep(self.chance.uniform(0, 0.1))

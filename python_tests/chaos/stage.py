@@ -2,9 +2,10 @@
 
 from harness import wait_until
 from harness.aftermath import ALARMS
-from harness.resp import Connection
+from harness.resp import Connection, Refused
 
 from . import final
+from .caller import GONE
 from .history import now
 from .scene import ROOMS, settings
 
@@ -31,6 +32,13 @@ class Stage:
     def info(self, name, section="replication"):
         lines = self.tell(name, "INFO", section, timeout=0.5).decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def told(self, name, field):
+        """One field of that; None while the node does not answer."""
+        try:
+            return self.info(name).get(field)
+        except (*GONE, Refused):
+            return None
 
     # ---------------------------------------------------------------- rooms
 
@@ -73,15 +81,21 @@ class Stage:
         """A server that nobody ended and that is not there, with what it said last."""
         for name, server in self.servers.items():
             if name not in self.down and not server.running():
-                return f"{name} ended with {server.process.returncode}:\n{server.log()[-6000:]}"
+                return f"{name} ended with {server.process.returncode}:\n{alarm_in(server) or server.log()[-4000:]}"
         return None
 
     def alarms(self):
         for name, server in self.servers.items():
-            log = server.log()
-            if alarm := ALARMS.search(log):
-                yield f"{name}: {log[max(0, alarm.start() - 500):alarm.end() + 4000]}"
+            if alarm := alarm_in(server):
+                yield f"{name}: {alarm}"
 
     def discard(self):
         for server in self.servers.values():
             server.discard()
+
+
+def alarm_in(server):
+    """Where its log first tells of a fault of its own; None if it does not."""
+    log = server.log()
+    alarm = ALARMS.search(log)
+    return alarm and log[max(0, alarm.start() - 500):alarm.end() + 4000]
