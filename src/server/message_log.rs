@@ -66,7 +66,7 @@ impl Log {
         let Some(last) = self.newest_first(newest).next() else { return Edges::default() };
         let mut messages = self.messages(0, newest);
         let oldest = messages.next().map_or(0, |entry| entry.ms);
-        Edges { oldest, newest: last.ms, oldest_at: messages.at() }
+        Edges { oldest, newest: last.ms, oldest_at: messages.at().unwrap_or(0) }
     }
 
     /// Messages from `first` to `last`, oldest first.
@@ -100,17 +100,15 @@ impl Messages<'_> {
     }
 
     /// When the message just reached was accepted: as it tells, or else the next that does, since none is younger than a
-    /// later one. 0 if none tells.
-    fn at(&mut self) -> u64 {
+    /// later one.
+    fn at(&mut self) -> Option<u64> {
         loop {
             while let Some((field, value)) = self.field() {
                 if field.lend().bytes() == b"at" {
-                    return integer(value.lend().bytes()).unwrap_or(0);
+                    return Some(integer(value.lend().bytes()).unwrap_or(0));
                 }
             }
-            if self.next().is_none() {
-                return 0;
-            }
+            self.next()?;
         }
     }
 }
@@ -193,11 +191,7 @@ pub fn first_kept(ctx: Ctx, room: &[u8], last: u64, most: u64, keeps: impl Fn(u6
         let middle = first.midpoint(end);
         let mut messages = log.messages(middle, last);
         // Behind the last message there is nothing to take, and of unknown age there is no saying.
-        let is_kept = messages.next().is_none_or(|entry| match messages.at() {
-            0 => true,
-            at => keeps(entry.ms, at),
-        });
-        if is_kept {
+        if messages.next().is_none_or(|entry| messages.at().is_none_or(|at| keeps(entry.ms, at))) {
             end = middle;
         } else {
             first = middle + 1;
