@@ -68,30 +68,28 @@ def run(options, path):
     noted = History(path)
     nodes = Shards(noted) if options.cluster else Nodes(noted, options.persistence)
     faults = (SlotFaults if options.cluster else LineFaults)(nodes, options.seed)
-    watching, stopping = threading.Event(), threading.Event()
+    stopping, reading, watching = (threading.Event() for _ in range(3))
     try:
         watcher = threading.Thread(target=nodes.watch, args=(watching,), daemon=True)
         watcher.start()
         prepare(nodes)
-        actors = cast(options.cluster, nodes, noted, stopping, options.seed)
+        writers = those_who_write(nodes, noted, stopping, options.seed)
+        readers = those_who_read(options.cluster, nodes, noted, reading, options.seed)
         followers = [] if options.cluster else [kind(nodes, noted, watching, options.seed, kind.__name__.lower()) for kind in (Consumer, Listener)]
-        for actor in (*actors, *followers):
+        for actor in (*writers, *readers, *followers):
             actor.start()
         with failures_noted(nodes, noted):
             disturb(nodes, Schedule(faults, options.only), options.seconds)
-        stopping.set()
-        for actor in actors:
-            actor.join()
+        end(stopping, writers)
+        end(reading, readers)
         with failures_noted(nodes, noted):
             run_out(nodes)
-        watching.set()
-        for follower in followers:
-            follower.join()
+        end(watching, followers)
         with failures_noted(nodes, noted):
             conclude(nodes, noted)
     finally:
-        stopping.set()
-        watching.set()
+        for over in stopping, reading, watching:
+            over.set()
         nodes.discard()
         noted.close()
 
@@ -106,11 +104,20 @@ def failures_noted(nodes, noted):
         nodes.heal()
 
 
-def cast(cluster, *common):
-    found = [*(Devices(*common, f"devices-{letter}") for letter in "abcd"), Gateway(*common, "gateway"), Bot(*common, "bot"),
-             Moderator(*common, "moderator"), Keeper(*common, "keeper"), Probe(*common, "probe-a", room=ROOMS[0]), Probe(*common, "probe-b", room=ROOMS[1]),
-             Reader(*common, "reader-a"), Reader(*common, "reader-b")]
+def those_who_write(*common):
+    return [*(Devices(*common, f"devices-{letter}") for letter in "abcd"), Gateway(*common, "gateway"), Bot(*common, "bot"),
+            Moderator(*common, "moderator"), Keeper(*common, "keeper"), Probe(*common, "probe-a", room=ROOMS[0]), Probe(*common, "probe-b", room=ROOMS[1])]
+
+
+def those_who_read(cluster, *common):
+    found = [Reader(*common, "reader-a"), Reader(*common, "reader-b")]
     return found if cluster else [*found, Reader(*common, "reader-everywhere", everywhere=True)]
+
+
+def end(over, actors):
+    over.set()
+    for actor in actors:
+        actor.join()
 
 
 def prepare(nodes):

@@ -1,8 +1,8 @@
 """What goes wrong with a cluster: slots move, and nodes are killed, stopped and paused meanwhile.
 
-Two things are left out since the servers themselves do not bear them. A source that dies within a MIGRATE comes back with a key that the target
-has by then, and serves it; so it dies between two. A failover while a slot moves: on Redis the replica knows nothing of the move, and
-the server may abort (`delKeysInSlot` while it is paused for the failover).
+Two things are left out. A source that dies within a MIGRATE may come back with a key that the target has and has written to by then; so it dies
+between two. A failover while a slot moves: on Redis the replica knows nothing of the move, and 8.2 aborts (`delKeysInSlot` while it
+is paused for the failover).
 """
 
 import random

@@ -1,4 +1,4 @@
-"""What must hold, rule by rule. Each takes a run and its line and yields a text for every violation; `check` puts them together.
+"""What must hold, rule by rule. Each takes a run (one world of the history) and its line and yields a text for every violation; `check` puts them together.
 
 `May be lost` is always the judgement of `line.py`: a rule forgives only what an asynchronous replica or a late flush may cost.
 """
