@@ -17,7 +17,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "python_tests"))
 
-from harness.generator import cpu_seconds, load, pings  # noqa: E402
+from harness.generator import cpu_seconds, load, ping_each  # noqa: E402
 from harness.process import Server  # noqa: E402
 
 LONGEST_TTL_MS = 3600000
@@ -259,7 +259,7 @@ def busy_expiry(bare, leased, rounds, seconds, leases, rooms, due_in_ms):
 def ping(bare, leased, seconds, seen, state):
     servers = {"bare": bare, "leased": leased}
     before = {name: cpu_seconds(server) for name, server in servers.items()}
-    for (name, server), figures in zip(servers.items(), pings(servers.values(), per_s=PINGS_PER_S, seconds=seconds)):
+    for (name, server), figures in zip(servers.items(), ping_each(servers.values(), per_s=PINGS_PER_S, seconds=seconds)):
         seen[state, name].append(figures | {"busy": (cpu_seconds(server) - before[name]) / seconds})
 
 

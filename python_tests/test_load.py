@@ -87,6 +87,7 @@ def each_ended_once(server, names, leases):
     """Each room's events tell so many sessions opened, and each of them removed once; then its events go."""
     assert {told(server, name) for name in names} == {(leases, leases)}
     server.call("DEL", *streams(names))
+    wait_until(lambda: server.info("memory")["lazyfree_pending_objects"] == 0, 60)  # Valkey frees what is large in the background
 
 
 # -------------------------------------------------------------------- a million

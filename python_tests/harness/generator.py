@@ -43,7 +43,7 @@ def cpu_seconds(server):
     return sum(float(info[f"used_cpu_{kind}_main_thread"]) for kind in ("user", "sys"))
 
 
-def pings(servers, **options):
+def ping_each(servers, **options):
     """What a PING of each server takes, all at the same time."""
     return Generator("probe", *(f"ping:{server.port}" for server in servers), **options).end()
 
