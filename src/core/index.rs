@@ -11,33 +11,39 @@ const SHARE: usize = 1024;
 
 #[derive(Clone, Default)]
 pub struct Index {
-    /// All there is to most: the others are beyond a pointer.
+    /// All there is to most. The rest is a mere pointer, since each room has five of these.
     first: HashTable<u32>,
-    others: Vec<HashTable<u32>>,
+    more: Option<Box<More>>,
+}
+
+#[derive(Clone)]
+struct More {
+    tables: Vec<HashTable<u32>>,
+    /// Entries in all tables, the first included.
     len: usize,
 }
 
 impl Index {
     pub fn len(&self) -> usize {
-        self.len
+        self.more.as_ref().map_or(self.first.len(), |more| more.len)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// The slot of the key with this hash.
     pub fn find(&self, hash: u64, same: impl FnMut(&u32) -> bool) -> Option<u32> {
         let other = table_of(hash, self.tables()).checked_sub(1);
-        let table = other.and_then(|place| self.others.get(place)).unwrap_or(&self.first);
+        let table = other.and_then(|place| self.others().get(place)).unwrap_or(&self.first);
         table.find(hash, same).copied()
     }
 
     /// Adds a key that is not there. `hash_of` tells the hash of the key in a slot.
     pub fn insert(&mut self, hash: u64, slot: u32, hash_of: impl Fn(&u32) -> u64) {
         self.table(table_of(hash, self.tables())).insert_unique(hash, slot, &hash_of);
-        self.len = self.len.saturating_add(1);
-        if self.len > self.tables().saturating_mul(SHARE) {
+        self.more.iter_mut().for_each(|more| more.len = more.len.saturating_add(1));
+        if self.len() > self.tables().saturating_mul(SHARE) {
             self.split(hash_of);
         }
     }
@@ -50,31 +56,36 @@ impl Index {
         if table.capacity() > 16 && table.len() <= table.capacity() / 4 {
             table.shrink_to(table.len().saturating_mul(2), &hash_of);
         }
-        self.len = self.len.saturating_sub(1);
-        if self.len <= self.others.len().saturating_mul(SHARE / 4) {
+        self.more.iter_mut().for_each(|more| more.len = more.len.saturating_sub(1));
+        if self.len() <= self.others().len().saturating_mul(SHARE / 4) {
             self.merge(hash_of);
         }
     }
 
     /// Bytes allocated.
     pub fn heap_bytes(&self) -> usize {
-        let others = self.others.iter().map(HashTable::allocation_size);
-        let tables = self.others.capacity().saturating_mul(size_of::<HashTable<u32>>());
-        others.fold(self.first.allocation_size().saturating_add(tables), usize::saturating_add)
+        let of_more = |more: &More| more.tables.capacity().saturating_mul(size_of::<HashTable<u32>>());
+        let more = self.more.as_deref().map_or(0, |more| size_of::<More>().saturating_add(of_more(more)));
+        let tables = std::iter::once(&self.first).chain(self.others()).map(HashTable::allocation_size);
+        tables.fold(more, usize::saturating_add)
+    }
+
+    fn others(&self) -> &[HashTable<u32>] {
+        self.more.as_ref().map_or(&[], |more| &more.tables)
     }
 
     fn tables(&self) -> usize {
-        self.others.len().saturating_add(1)
+        self.others().len().saturating_add(1)
     }
 
     fn table(&mut self, number: usize) -> &mut HashTable<u32> {
-        let other = number.checked_sub(1).and_then(|place| self.others.get_mut(place));
+        let other = number.checked_sub(1).and_then(|place| self.more.as_mut()?.tables.get_mut(place));
         other.unwrap_or(&mut self.first)
     }
 
     /// One more table: it takes its entries from the one they were in until now.
     fn split(&mut self, hash_of: impl Fn(&u32) -> u64) {
-        let number = self.tables();
+        let (number, len) = (self.tables(), self.len());
         let old = std::mem::take(self.table(parent(number)));
         let half = old.len() / 2;
         let (mut stay, mut go) = (HashTable::with_capacity(half), HashTable::with_capacity(half));
@@ -84,19 +95,17 @@ impl Index {
             if goes { &mut go } else { &mut stay }.insert_unique(hash, slot, &hash_of);
         }
         *self.table(parent(number)) = stay;
-        self.others.push(go);
+        self.more.get_or_insert_with(|| Box::new(More { tables: Vec::new(), len })).tables.push(go);
     }
 
     /// One table less.
     fn merge(&mut self, hash_of: impl Fn(&u32) -> u64) {
-        let Some(last) = self.others.pop() else { return };
+        let Some(last) = self.more.as_mut().and_then(|more| more.tables.pop()) else { return };
         let table = self.table(parent(self.tables()));
         for slot in last {
             table.insert_unique(hash_of(&slot), slot, &hash_of);
         }
-        if self.others.is_empty() {
-            self.others = Vec::new();
-        }
+        self.more.take_if(|more| more.tables.is_empty());
     }
 }
 
