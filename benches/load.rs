@@ -1,11 +1,15 @@
-//! The benchmark's load: one kind of command over many leases, as fast as the server takes it; or PINGs at a steady
-//! rate. `run.py` builds it with rustc alone and reads the line of JSON it prints.
+//! The load of benchmarks and load tests: one kind of command over many leases, at a steady rate or as fast as the
+//! server takes it; or probes, which see what others have to wait meanwhile. `python_tests/harness/generator.py` builds
+//! it with rustc alone and reads the line of JSON it prints.
 //!
 //! ```text
 //! load KIND PORT leases=N rooms=N connections=N pipeline=N [first=N] [ttl-ms=N | due-in-ms=N due-per-s=N] [sha=SHA]
+//!      [per-s=N]             without: as fast as it goes
 //!      [seconds=S lap=N]     without seconds: each command once
-//!      KIND: set, renew, mrenew, open, grant, send, xadd, replay, xrange, lua-renew, lua-open, lua-grant, lua-send
-//! load ping PORT… per-s=N seconds=S
+//!      KIND: set, renew, mrenew, open, reopen, supersede, grant, send, xadd, replay, xrange,
+//!            lua-renew, lua-open, lua-grant, lua-send
+//! load probe WHAT:PORT… per-s=N [seconds=S]     without seconds: until its input ends
+//!      WHAT: ping, renew, send; the last two by session `probe` of room `watched`, which is there
 //! ```
 //!
 //! 1. Lease i is in room i modulo rooms. All of a room goes over one connection, so that its seqs arrive in order.
@@ -17,12 +21,13 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{stdin, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::exit;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Stand in a command for what is filled in when it is sent: the lap, and the ttl after which a lease is due.
 const SEQ: &str = "@@@@";
@@ -40,6 +45,7 @@ const NEW_FIELD: &str = ":1";
 const STREAM_ID: &str = "$ _";
 const SENT: &str = "*8 $6 status $8 accepted $3 seq : $3 gen $ _ $2 at :";
 const LUA_SENT: &str = "*3 $8 accepted : :";
+const PONG: &str = "+PONG";
 const REPLAYED: &str = "*14 $6 status $2 ok $6 reason $-1 $3 gen $ _ $6 oldest : $7 current : $4 next : $7 entries \
                         *100";
 const REPLAYED_MESSAGE: &str = "*2 : *16 $2 id $ message- $4 user $ user- $6 device $7 default $7 session $36 _ \
@@ -55,7 +61,7 @@ fn main() {
     let (pairs, words): (Vec<&str>, Vec<&str>) = args.iter().map(String::as_str).partition(|arg| arg.contains('='));
     let options = Options(pairs.iter().filter_map(|pair| pair.split_once('=')).collect());
     match words[..] {
-        ["ping", ref ports @ ..] => ping(ports, &options),
+        ["probe", ref targets @ ..] => probe(targets, &options),
         [kind, port] => run(&Load::new(kind, &options), port, &options),
         _ => fail("its arguments are told at the head of load.rs"),
     }
@@ -98,6 +104,9 @@ impl<'a> Load<'a> {
         let reply = match kind {
             "set" => SET.to_owned(),
             "open" => OPENED.to_owned(),
+            // The holder of `open` comes back: its old session has ended, or ends now.
+            "reopen" => OPENED.replace("epoch :1", "epoch :2"),
+            "supersede" => OPENED.replace("epoch :1", "epoch :2").replace("$-1", "$36 _"),
             "lua-open" => FIRST_EPOCH.to_owned(),
             "mrenew" => (0..leases / rooms).fold(format!("*{}", leases / rooms), |all, _| all + " " + ITEM_RENEWED),
             "grant" => GRANTED.to_owned(),
@@ -117,7 +126,7 @@ impl<'a> Load<'a> {
             ttl: options.find("ttl-ms").unwrap_or_else(|| TTL.to_owned()),
             sha: options.find("sha").unwrap_or_default(),
             payload: "p".repeat(100),
-            reply: reply.split(' ').map(|line| line.trim_start_matches('_').to_owned()).collect(),
+            reply: lines(&reply),
         }
     }
 
@@ -134,6 +143,9 @@ impl<'a> Load<'a> {
                 all.fold(format!("LEASE.MRENEW {room}"), |items, session| format!("{items} {session} 1 {SEQ}"))
             }
             "open" => format!("LEASE.OPEN {room} {user} SESSION {session} TTL {ttl}"),
+            "reopen" | "supersede" => {
+                format!("LEASE.OPEN {room} {user} SESSION {} TTL {ttl}", self::session(!lease))
+            }
             "grant" => format!("LEASE.GRANT {room} {user} WRITE"),
             "send" => format!("LEASE.SEND {room} {session} 1 message-{SEQ} {payload}"),
             "xadd" => format!(
@@ -265,15 +277,24 @@ impl Lane {
 
     fn receive_lines(&mut self, load: &Load) {
         for expected in &load.reply {
-            self.line.clear();
-            let read = self.replies.read_until(b'\n', &mut self.line);
-            if !matches!(read, Ok(1..)) || !self.line.starts_with(expected.as_bytes()) {
-                fail(&format!("{} instead of {expected}", self.line.escape_ascii()));
-            }
+            read_line(&mut self.replies, &mut self.line, expected);
             if load.pages() {
                 self.page.extend(&self.line);
             }
         }
+    }
+}
+
+/// The lines that a reply has to begin with.
+fn lines(reply: &str) -> Vec<String> {
+    reply.split(' ').map(|line| line.trim_start_matches('_').to_owned()).collect()
+}
+
+fn read_line(replies: &mut impl BufRead, line: &mut Vec<u8>, expected: &str) {
+    line.clear();
+    let read = replies.read_until(b'\n', line);
+    if !matches!(read, Ok(1..)) || !line.starts_with(expected.as_bytes()) {
+        fail(&format!("{} instead of {expected}", line.escape_ascii()));
     }
 }
 
@@ -299,16 +320,23 @@ fn run(load: &Load, port: &str, options: &Options) {
     let mut lanes: Vec<Lane> = shares.into_iter().map(|leases| Lane::new(load, leases, port, lap)).collect();
     let (due_in_ms, due_per_s) = (options.find("due-in-ms").unwrap_or(0), options.find("due-per-s").unwrap_or(1));
     let limit = options.find("seconds").map(Duration::from_secs_f64);
+    let per_s: Option<u32> = options.find("per-s");
     let start = Instant::now();
     let ttl_of = |lease: u64| due_in_ms + (lease - load.first) * 1000 / due_per_s - start.elapsed().as_millis() as u64;
     let goes_on = |lane: &Lane| limit.map_or(lane.lap == lap, |limit| start.elapsed() < limit);
-    lanes.iter_mut().for_each(|lane| lane.send(pipeline, ttl_of));
+    let mut sent = 0;
+    let mut send = |lane: &mut Lane| {
+        per_s.iter().for_each(|per_s| sleep_until(start + Duration::from_secs(sent) / *per_s));
+        lane.send(pipeline, ttl_of);
+        sent += lane.unanswered as u64;
+    };
+    lanes.iter_mut().for_each(&mut send);
     let mut commands = 0;
     while lanes.iter().any(|lane| lane.unanswered > 0) {
         for lane in &mut lanes {
             commands += lane.receive(load);
             if goes_on(lane) {
-                lane.send(pipeline, ttl_of);
+                send(lane);
             }
         }
     }
@@ -316,44 +344,68 @@ fn run(load: &Load, port: &str, options: &Options) {
     println!(r#"{{"commands": {commands}, "seconds": {seconds}, "next_lap": {}}}"#, next_lap.unwrap_or(lap));
 }
 
-// -------------------------------------------------------------------- PING
+fn sleep_until(due: Instant) {
+    thread::sleep(due.saturating_duration_since(Instant::now()));
+}
 
-/// Pings all servers at once, so that they see the same neighbours on the machine.
-fn ping(ports: &[&str], options: &Options) {
-    let (per_s, seconds): (u64, f64) = (options.get("per-s"), options.get("seconds"));
-    let waits = thread::scope(|scope| {
-        let threads: Vec<_> = ports.iter().map(|port| scope.spawn(move || ping_one(port, per_s, seconds))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect::<Vec<_>>()
+// -------------------------------------------------------------------- probes
+
+/// Probes all targets at once, so that they see the same neighbours on the machine.
+fn probe(targets: &[&str], options: &Options) {
+    let per_s = options.get("per-s");
+    let is_over = AtomicBool::new(false);
+    let lines: Vec<String> = thread::scope(|scope| {
+        let probes: Vec<_> = targets.iter().map(|target| scope.spawn(|| probe_one(target, per_s, &is_over))).collect();
+        match options.find("seconds") {
+            Some(seconds) => thread::sleep(Duration::from_secs_f64(seconds)),
+            None => drop(stdin().read_to_end(&mut Vec::new())),
+        }
+        is_over.store(true, Ordering::Relaxed);
+        probes.into_iter().map(|probe| probe.join().unwrap_or_else(|_| fail("a probe has failed"))).collect()
     });
-    let lines: Vec<String> = waits
-        .iter()
-        .map(|sorted| {
-            let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
-            format!(r#"{{"p50_us": {:.0}, "p99_us": {:.0}, "max_us": {:.0}}}"#, at(0.5), at(0.99), at(1.0))
-        })
-        .collect();
     println!("[{}]", lines.join(", "));
 }
 
-/// How long each PING took, sorted. One that had to wait for the reply before it is counted from when it was due: a
-/// server that stands still must not hide what it kept waiting.
-fn ping_one(port: &str, per_s: u64, seconds: f64) -> Vec<Duration> {
+/// How long each command took. One that had to wait for the reply before it is counted from when it was due: a server
+/// that stands still must not hide what it kept waiting. And how late the machine woke those that had not to wait.
+fn probe_one(target: &str, per_s: u32, is_over: &AtomicBool) -> String {
+    let (what, port) = target.split_once(':').unwrap_or_else(|| fail(target));
+    let reply = lines(match what {
+        "ping" => PONG,
+        "renew" => RENEWED,
+        "send" => SENT,
+        _ => fail(target),
+    });
     let mut replies = BufReader::new(connect(port));
-    let (start, mut line) = (Instant::now(), String::new());
-    let mut waits: Vec<Duration> = (0..(per_s as f64 * seconds) as u64)
-        .map(|n| {
-            let due = start + Duration::from_nanos(n * 1_000_000_000 / per_s);
-            let ahead = due.saturating_duration_since(Instant::now());
-            thread::sleep(ahead);
-            let sent = if ahead.is_zero() { due } else { Instant::now() };
-            line.clear();
-            let answered = replies.get_ref().write_all(b"PING\r\n").and_then(|()| replies.read_line(&mut line));
-            if answered.is_err() || line != "+PONG\r\n" {
-                fail(&format!("{line} instead of PONG"));
-            }
-            sent.elapsed()
-        })
-        .collect();
-    waits.sort_unstable();
-    waits
+    let (mut line, mut waits, mut wakes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut due = Instant::now();
+    while !is_over.load(Ordering::Relaxed) {
+        due += Duration::from_secs(1) / per_s;
+        let mut begin = due;
+        if due > Instant::now() {
+            sleep_until(due);
+            begin = Instant::now();
+            wakes.push(begin - due);
+        }
+        // A later probe of the same session goes on with greater numbers.
+        let number = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+        let command = match what {
+            "renew" => format!("LEASE.RENEW watched probe 1 {number}"),
+            "send" => format!("LEASE.SEND watched probe 1 {number} hello"),
+            _ => "PING".to_owned(),
+        };
+        replies.get_ref().write_all(encode(&command).as_bytes()).unwrap_or_else(|error| fail(&error.to_string()));
+        reply.iter().for_each(|expected| read_line(&mut replies, &mut line, expected));
+        waits.push(begin.elapsed());
+    }
+    let (count, [p50, p99, max], [_, woken, _]) = (waits.len(), microseconds(waits), microseconds(wakes));
+    format!(r#"{{"p50_us": {p50}, "p99_us": {p99}, "max_us": {max}, "count": {count}, "woken_p99_us": {woken}}}"#)
+}
+
+/// p50, p99 and the longest.
+fn microseconds(mut spans: Vec<Duration>) -> [u128; 3] {
+    spans.sort_unstable();
+    let at =
+        |share: f64| spans.get((spans.len().saturating_sub(1) as f64 * share) as usize).map_or(0, Duration::as_micros);
+    [at(0.5), at(0.99), at(1.0)]
 }

@@ -7,21 +7,19 @@ An aim that is missed is shown; it is no error.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "python_tests"))
 
+from harness.generator import cpu_seconds, load, ping_each  # noqa: E402
 from harness.process import Server  # noqa: E402
 
-LOAD = HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "load"
 LONGEST_TTL_MS = 3600000
 EXPIRING_PER_S = 20000
 PINGS_PER_S = 1000
@@ -49,19 +47,6 @@ class Bare(Server):
 
     def load_line(self):
         return ""
-
-
-def load(server, kind, **options):
-    """Runs load.rs against the server: what it prints, and the seconds of CPU it cost the server's main thread."""
-    before = cpu_seconds(server)
-    words = [f"{name.replace('_', '-')}={value}" for name, value in options.items()]
-    printed = subprocess.run([LOAD, kind, str(server.port), *words], check=True, stdout=subprocess.PIPE).stdout
-    return json.loads(printed) | {"cpu": cpu_seconds(server) - before}
-
-
-def cpu_seconds(server):
-    info = server.info("cpu")
-    return sum(float(info[f"used_cpu_{kind}_main_thread"]) for kind in ("user", "sys"))
 
 
 def script(server):
@@ -274,9 +259,7 @@ def busy_expiry(bare, leased, rounds, seconds, leases, rooms, due_in_ms):
 def ping(bare, leased, seconds, seen, state):
     servers = {"bare": bare, "leased": leased}
     before = {name: cpu_seconds(server) for name, server in servers.items()}
-    printed = subprocess.run([LOAD, "ping", *(str(server.port) for server in servers.values()), f"per-s={PINGS_PER_S}", f"seconds={seconds}"],
-                             check=True, stdout=subprocess.PIPE).stdout
-    for (name, server), figures in zip(servers.items(), json.loads(printed)):
+    for (name, server), figures in zip(servers.items(), ping_each(servers.values(), per_s=PINGS_PER_S, seconds=seconds)):
         seen[state, name].append(figures | {"busy": (cpu_seconds(server) - before[name]) / seconds})
 
 
@@ -286,7 +269,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a look of some 30 seconds; its figures prove nothing")
     quick = parser.parse_args().quick
-    subprocess.run(["rustc", "--edition", "2021", "-O", "-o", LOAD, HERE / "load.rs"], check=True)
     bare, leased = Bare(clock=None), Server(clock=None)
     try:
         version = bare.info("server")

@@ -1,8 +1,11 @@
 """Fixtures: servers of a test, the client in each way of calling, and the check after every scenario."""
 
+import os
+
 import pytest
 
 from harness import Client, Server, Way, aftermath, ways
+from harness.process import EXECUTABLE
 
 PLAIN = Way("plain", 3)
 
@@ -51,3 +54,24 @@ def pytest_pyfunc_call(pyfuncitem):
         if server.running() and "master" == server.info("replication")["role"]:
             aftermath.check(server, restart)
     return result
+
+
+@pytest.fixture
+def figure(record_property):
+    """Notes what a test has measured: figure(what, value)."""
+    def note(what, value):
+        record_property(what, (value, os.getloadavg()[0]))
+    return note
+
+
+def pytest_terminal_summary(terminalreporter):
+    """All figures in a table, each beside the machine's load when it was seen."""
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    rows = [(report.nodeid.split("::")[-1], what, *seen) for report in reports for what, seen in report.user_properties]
+    if not rows:
+        return
+    terminalreporter.section(f"figures: {EXECUTABLE}, {os.cpu_count()} CPUs")
+    for number, (test, what, value, load) in enumerate(rows):
+        if number == 0 or rows[number - 1][0] != test:
+            terminalreporter.line(test)
+        terminalreporter.line(f"  {what:<46}{value:<76}load {load:.1f}")

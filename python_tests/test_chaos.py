@@ -1,5 +1,7 @@
 """The checker of `make chaos` can fail: a good history passes, and each of these bad ones breaks the rule it should and no other."""
 
+from copy import deepcopy
+
 import pytest
 
 from chaos import report, rules
@@ -13,13 +15,13 @@ def call(op, args, *, at=1000, node="a", who="w", room="r", **fate):
     return {"kind": "call", "op": op, "args": args, "sent": at, "done": at + 10, "node": node, "who": who, "room": room} | fate
 
 
-def opening(session, epoch, user="u", **more):
-    return call("OPEN", [user, "DEVICE", "d", "SESSION", session, "TTL", 5000], reply={"epoch": epoch, "ttl_ms": 5000}, **more)
+def opening(session, epoch, user="u", gen=GEN, **more):
+    return call("OPEN", [user, "DEVICE", "d", "SESSION", session, "TTL", 5000], reply={"epoch": epoch, "ttl_ms": 5000, "gen": gen}, **more)
 
 
-def renewal(session, epoch, seq, **more):
-    fate = {} if "error" in more else {"reply": ["renewed", 5000, 0]}
-    return call("RENEW", [session, epoch, seq], **fate, **more)
+def renewal(session, epoch, seq, *options, status="renewed", **more):
+    fate = {} if "error" in more else {"reply": [status, 5000, 0]}
+    return call("RENEW", [session, epoch, seq, *options], **fate, **more)
 
 
 def sending(id, seq, session="s1", epoch=1, **more):
@@ -31,9 +33,9 @@ def reader(op, *args, at, **more):
     return call(op, [*(["s1", 1] if at < 2000 else ["s2", 2]), *args], at=at, who="reader", **more)
 
 
-def replay(after, seqs, gen=GEN, status="ok", **more):
+def replay(after, seqs, gen=GEN, status="ok", oldest=1, current=3, reason=None, **more):
     entries = [[seq, "u", f"m{seq}"] for seq in seqs]
-    told = {"status": status, "gen": gen, "next": after + len(seqs), "current": 3, "entries": entries}
+    told = {"status": status, "reason": reason, "gen": gen, "oldest": oldest, "next": after + len(seqs), "current": current, "entries": entries}
     return reader("REPLAY", gen, after, "COUNT", 10, reply=told, **more)
 
 
@@ -59,9 +61,10 @@ def history(calls=(), events=None, messages=None, leases=None, **more):
             reader("SNAPSHOT", at=1350, reply={"gen": GEN, "current": 1, "entries": [[1, "u", "m1"]]}),
             replay(1, [2, 3], at=1400), opening("s2", 2, at=2000)]
     events = events or [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005, reason="superseded"), event(3, "opened", "s2", 2, 2005)]
-    room = {"events": events, "messages": messages or [message(1), message(2), message(3)], "cursors": {}, "versions": {},
+    room = {"events": events, "messages": messages or [message(1), message(2), message(3)], "cursors": {}, "versions": {}, "holds": [], "policy": {},
             "leases": leases or {"s2": {"epoch": 2, "state": "active", "seq": 0}}} | more
-    return [line(0, "a"), *good, *calls, *map(handed, events), {"kind": "final", "rooms": {"r": room}, "digests": {"a": "1", "b": "1"}}]
+    final = {"kind": "final", "at": 99999, "concluded": True, "rooms": {"r": room}, "digests": {"a": {"a": "1", "b": "1"}}}
+    return [line(0, "a"), {"kind": "world", "at": 0}, *good, *calls, *map(handed, events), final]
 
 
 def broken(records):
@@ -73,6 +76,13 @@ def test_a_good_history():
 
 
 REVOKED = call("REVOKE", ["v", "VERSION", 1], at=3000, reply=["ok", 0])
+BOUND = call("OPEN", ["u", "DEVICE", "d", "SESSION", "s2", "TTL", 5000, "TOKEN", "t"], at=2100, error="TRYAGAIN")
+FAILED = renewal("s2", 2, 0, "STATE", "failed", at=2500, status="shortened")
+HELD = call("HOLD", ["export"], at=3000, reply=1)
+# The room's key was evicted; its streams stayed.
+GONE = {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005), event(3, "opened", "s2", 2, 2005),
+                   {"id": "4-0", "n": 4, "type": "closed", "gen": GEN, "at": 3000, "active": 1}],
+        "leases": {"s2": {"epoch": 2, "state": "ended", "seq": 0}}}
 BAD = {
     "a server that died": ([{"kind": "alarm", "text": "a ended with -6"}], {}, "nothing_unexpected"),
     "an error nobody expects": ([call("OPEN", ["u", "DEVICE", "d", "SESSION", "s1", "TTL", 1], at=3000, error="LOGSTATE")], {}, "nothing_unexpected"),
@@ -90,7 +100,8 @@ BAD = {
     "a session that is gone": ([opening("s3", 9, at=3000, user="v")], {}, "acknowledged_is_kept"),
     "a heartbeat that is gone": ([renewal("s1", 1, 10, at=1500)], {}, "acknowledged_is_kept"),
     "a message that is gone": ([sending("m4", 4, at=1500)], {}, "acknowledged_is_kept"),
-    "a second number for a message": ([sending("m2", 3, at=1500)], {}, "acknowledged_is_kept"),
+    "a second number for a message": ([sending("m2", 3, at=1500)], {}, {"acknowledged_is_kept", "one_answer_a_message"}),
+    "the number of another message": ([sending("m9", 3, at=1500)], {}, {"acknowledged_is_kept", "one_answer_a_message"}),
     "a message known to the new primary that is gone": ([sending("m4", 4, at=1500), line(1600, known_until=1550)], {}, "acknowledged_is_kept"),
     "a departure that is gone": ([call("LEAVE", ["s2", 2], at=3000, reply="left")], {}, "acknowledged_is_kept"),
     "a cursor that went back": ([call("MARK", ["u", "d", "QUEUED", 3], at=3000, reply=3)], {"cursors": {"u d queued": 2}}, "acknowledged_is_kept"),
@@ -101,7 +112,9 @@ BAD = {
     "a jump within a gen": ([], {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005), event(4, "opened", "s2", 2, 2005)]},
                             "one_ending_a_lease"),
     "a gen without a jump": ([], {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005, LATER), event(3, "opened", "s2", 2, 2005, LATER)]},
-                             "one_ending_a_lease"),
+                             {"one_ending_a_lease", "gens_begin_with_a_line"}),
+    "a history nobody began": ([], {"events": [event(1, "opened", "s1", 1, 1005), event(2, "removed", "s1", 1, 2005),
+                                                        event(JUMPED, "opened", "s2", 2, 2005, LATER)]}, "gens_begin_with_a_line"),
     "a message twice": ([], {"messages": [message(1), message(2), message(3), message(4, id="m1")]}, {"one_seq_a_message", "acknowledged_is_kept",
                                                                                                     "readers_miss_nothing"}),
     "a hole in the log": ([], {"messages": [message(1), message(3)]}, {"one_seq_a_message", "acknowledged_is_kept", "readers_miss_nothing"}),
@@ -114,13 +127,33 @@ BAD = {
                                                 "ended_stays_ended"),
     "expired before its time": ([renewal("s2", 2, 1, at=6000, error="STALE expired")], {}, "nobody_expires_early"),
     "a revoked user let in": ([REVOKED, call("POST", ["v", "m3", "x"], at=3100, reply={"seq": 3})], {"versions": {"v": 1}},
-                              {"revoked_stay_out", "acknowledged_is_kept"}),
+                              {"revoked_stay_out", "acknowledged_is_kept", "one_answer_a_message"}),
     "a revoked user let in, though the new primary knows": ([REVOKED, line(3100, known_until=3050), opening("s3", 1, user="v", at=3200, node="b")],
                                                             {"versions": {"v": 1}}, {"revoked_stay_out", "acknowledged_is_kept"}),
     "a page with a hole": ([replay(3, [5], at=3000)], {}, "readers_miss_nothing"),
     "a reader who was not told of a loss": ([line(1500), replay(3, [4], gen=LATER, at=1600, node="b")],
                                             {"messages": [message(1), message(2), message(3, LATER, "other"), message(4, LATER)]},
                                             "readers_miss_nothing"),
+    "a session used without its token": ([BOUND, renewal("s2", 2, 0, at=2200)], {}, "tokens_are_asked_for"),
+    "a session ended with another token": ([BOUND, call("LEAVE", ["s2", 2, "TOKEN", "x"], at=2200, reply="left")], {},
+                                           {"tokens_are_asked_for", "acknowledged_is_kept"}),
+    "a token of a batch that was not compared": ([BOUND, call("MRENEW", ["TOKENS", "s2", 2, 0, ""], at=2200, reply=[["renewed", 5000]])], {}, "tokens_are_asked_for"),
+    "the right token refused": ([BOUND, renewal("s2", 2, 1, "TOKEN", "t", at=2200, error="DENIED token")], {}, "tokens_are_asked_for"),
+    "a lingering session let in": ([call("LEAVE", ["s2", 2, "LINGER", 500], at=2100, reply="lingering"), renewal("s2", 2, 0, at=2300)], {},
+                                   {"ended_stays_ended", "acknowledged_is_kept"}),
+    "a closed connection that stays": ([renewal("s2", 2, 0, "STATE", "closed", at=2100, status="ended")], {}, "acknowledged_is_kept"),
+    "expired before its span": ([FAILED, renewal("s2", 2, 1, at=3300, error="STALE expired")], {}, "nobody_expires_early"),
+    "a hold that is gone": ([HELD], {}, "settings_are_kept"),
+    "a hold that came back": ([call("UNHOLD", ["export"], at=2900, reply=1)], {"holds": ["export"]}, "settings_are_kept"),
+    "a setting that is gone": ([call("SETPOLICY", ["retain-count", 9], at=3000, reply="OK")], {"policy": {"retain-count": 10}}, "settings_are_kept"),
+    "a held log trimmed": ([HELD, call("TRIM", [], at=3100, reply=1)], {"holds": ["export"]}, "holds_hold"),
+    "a held log that others see trimmed": ([HELD, replay(3, [], at=3100), replay(3, [], oldest=2, at=3200)], {"holds": ["export"]}, "holds_hold"),
+    "a room that went without a word": ([], {"leases": {"s3": {"epoch": 1, "state": "active", "seq": 0}}}, "one_ending_a_lease"),
+    "a session that outlived its room": ([renewal("s2", 2, 0, at=4000)], GONE | {"holds": ["orphan"]}, "ended_stays_ended"),
+    "an orphan nobody holds": ([], GONE, "orphans_are_held"),
+    "a reader sent away for nothing": ([replay(2, [], status="resync", reason="trimmed", at=3000)], {}, "resyncs_have_a_reason"),
+    "a reader told of a history nobody began": ([replay(3, [], status="resync", reason="diverged", at=3000)], {}, "resyncs_have_a_reason"),
+    "a log that goes back to where none was to be kept": ([], {"messages": [message(3)]}, "one_seq_a_message"),
     "a reader who is behind at the end": ([sending("m4", 4, at=1500)], {"messages": [message(1), message(2), message(3), message(4)]}, "readers_miss_nothing"),
 }
 
@@ -132,9 +165,74 @@ def test_a_bad_history(name):
     assert broken(records) == ({rule} if isinstance(rule, str) else rule)
 
 
+def test_what_a_report_shortens():
+    """A span after it said so a session may be gone, if it was not heard meanwhile."""
+    gone = renewal("s2", 2, 1, at=3600, error="STALE expired")
+    assert rules.check(history([FAILED, gone])) == []
+    assert broken(history([FAILED, renewal("s2", 2, 0, at=2900), gone])) == {"nobody_expires_early"}
+
+
+def short(records):
+    """The same history in the room that keeps few messages."""
+    for record in records:
+        if record.get("room") == "r":
+            record["room"] = "short"
+        if record["kind"] == "final":
+            record["rooms"] = {"short": record["rooms"]["r"]}
+    return records
+
+
+TOLD = [replay(3, [], status="resync", reason="trimmed", oldest=5, current=12, at=3000),
+        reader("SNAPSHOT", at=3100, reply={"gen": GEN, "oldest": 5, "current": 12, "entries": [[12, "u", "m12"]]})]
+KEPT = {"messages": [message(seq) for seq in range(5, 13)]}
+
+
+def test_a_trimmed_log():
+    assert rules.check(short(history(deepcopy(TOLD), **KEPT))) == []
+
+
+@pytest.mark.parametrize("calls, changes, rule", [
+    ([sending("m2", 4, at=1500), *TOLD], KEPT, "one_answer_a_message"),
+    ([sending("m9", 3, at=1500), *TOLD], KEPT, {"one_answer_a_message", "readers_miss_nothing"}),
+    (TOLD, {"messages": KEPT["messages"][1:]}, "one_seq_a_message"),
+    ([], KEPT, "readers_miss_nothing"),
+    (TOLD[:1], KEPT, "readers_miss_nothing"),
+])
+def test_a_bad_history_of_a_trimmed_log(calls, changes, rule):
+    assert broken(short(history(deepcopy(calls), **changes))) == ({rule} if isinstance(rule, str) else rule)
+
+
+@pytest.mark.parametrize("newest, fewer, broken_rules", [(5, 7, set()), (4, 7, {"one_seq_a_message"}), (5, 6, {"one_seq_a_message"})])
+def test_an_evicted_log(newest, fewer, broken_rules):
+    """Less may be there than was to be kept, but nothing of what came after."""
+    records = short(history(deepcopy(TOLD), messages=KEPT["messages"][-fewer:]))
+    records.insert(-1, {"kind": "cut", "room": "short", "since": 2900, "at": 2950, "newest": newest})
+    assert broken(records) == broken_rules
+
+
+def test_a_held_log_is_evicted():
+    trimmed = [call("HOLD", ["export"], at=2500, reply=1), *(replay(3, [], oldest=oldest, at=at) for oldest, at in ((1, 2800), (2, 3000)))]
+    records = short(history(trimmed, holds=["export"]))
+    assert broken(records) == {"holds_hold"}
+    records.insert(-1, {"kind": "cut", "room": "short", "since": 2900, "at": 2950, "newest": 1})
+    assert broken(records) == set()
+
+
+def two_worlds(*calls):
+    """Everything was evicted at 10000, and nothing began after."""
+    first = history()
+    first[-1] |= {"at": 9000, "concluded": False}
+    return [*first, {"kind": "world", "at": 10000}, *calls, {"kind": "final", "at": 99999, "concluded": True, "rooms": {}, "digests": {}}]
+
+
+def test_another_world():
+    assert rules.check(two_worlds(renewal("s2", 2, 0, at=11000, error="STALE unknown"))) == []
+    assert broken(two_worlds(renewal("s2", 2, 0, at=11000))) == {"nobody_is_remembered"}
+
+
 def test_digests_that_differ():
     records = history()
-    records[-1]["digests"]["b"] = "2"
+    records[-1]["digests"]["a"]["b"] = "2"
     assert broken(records) == {"nodes_agree"}
 
 
@@ -161,7 +259,7 @@ def test_what_may_be_lost_is_forgiven(known_until):
     """A message, a revocation and a session that a dead primary had not replicated; whoever had read them was told."""
     lost = [sending("m9", 4, at=1500), call("REVOKE", ["v", "VERSION", 1], at=1510, reply=["ok", 0]), opening("s9", 3, at=1520, user="v")]
     after = [line(1600, known_until=known_until), call("POST", ["v", "m4", "x"], at=2100, node="b", reply={"seq": 4}),
-             replay(3, [], status="resync", at=2200, node="b") | {"reply": {"status": "resync", "entries": []}},
+             replay(3, [], status="resync", reason="diverged", current=4, at=2200, node="b"),
              reader("SNAPSHOT", at=2300, node="b", reply={"gen": LATER, "current": 4, "entries": [[4, "v", "m4"]]})]
     posted = [4, {"id": "m4", "user": "v", "at": 2105, "gen": LATER, "payload": "x"}]
     before = [record for record in history(lost + after, messages=[message(1), message(2), message(3), posted])]

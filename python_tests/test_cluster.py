@@ -363,9 +363,11 @@ def test_api_08_an_atomic_move_before_the_first_write(atomic):
     assert normal(["LEASE.OPEN"], target.call("LEASE.OPEN r u1"))["epoch"] > 1024
 
 
-def on_its_way(atomic):
-    """A room whose slot the target knows and the source has not let go: (source, target, slot)."""
+def on_its_way(atomic, *before):
+    """A room whose slot the target knows and the source has not let go: (source, target, slot). The source is told something `before`."""
     source = a_room(atomic)
+    for command in before:
+        source.call(command)
     target, slot = atomic.pair(ROOM)[1], atomic.slot(ROOM)
     source.call("DEBUG SLOTMIGRATION PREVENT-PAUSE 1")
     atomic.begin_migrate_slots(slot, slot, source, target)
@@ -387,6 +389,16 @@ def test_api_08_time_during_an_atomic_move(atomic):
     atomic.await_slots(slot, source, target)
     assert (answers(target.call, ASKED[1:]), rooms.scan(target)) == (expected, before)
     assert [event.get("reason") for event in read(target.call, ROOM) if event["type"] == "removed"] == ["left", "expired", "expired"]
+
+
+def test_api_08_the_first_write_during_an_atomic_move(atomic):
+    """API-08 Slot migration: the source was loaded anew, and begins the room's history while it moves: the target begins no other."""
+    source, target, slot = on_its_way(atomic, "DEBUG RELOAD")
+    source.call("LEASE.SEND r a 1 m4 four")
+    before = rooms.scan(source)
+    source.call("DEBUG SLOTMIGRATION PREVENT-PAUSE 0")
+    atomic.await_slots(slot, source, target)
+    assert rooms.scan(target) == before
 
 
 def test_api_08_an_atomic_move_that_is_given_up(atomic):

@@ -1,26 +1,50 @@
-"""The documents say what is: transcripts run, schemas hold, pages and tables agree with what the server tells.
+"""The documents say what is: transcripts run, pages and tables agree with what the server tells.
 
 LEASE.HELP and COMMAND DOCS come from the same rows in the module; pages and README are held to both.
 """
 
-import base64
-import json
 import pathlib
 import re
+import shlex
+import shutil
+import subprocess
 
-import jsonschema
 import pytest
 
 import transcripts
-from harness import rooms, wait_until
-from harness.events import stream
+from harness.resp import Refused
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAGES = sorted((ROOT / "docs/commands").glob("lease.*.md"))
 PARTS = ["Arguments", "Reply", "Errors", "Example", "Replication and expiry"]
+ANY_COMMAND = "Only those that [every command](../errors.md#what-every-command-can-give) can give."
+SOURCE = "".join(path.read_text() for path in (ROOT / "src").rglob("*.rs"))
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
+NODE = shutil.which("node")
 NINE = 1894006800000  # 2030-01-07T09:00:00Z
-ODD = b"\xff\x00{"
+
+SESSION = "RENEW SEND REPLAY SNAPSHOT ACK"
+# Which commands answer with which of the module's own errors. What any command may answer is on the errors page.
+ANSWERS = {
+    "STALE unknown": SESSION,
+    **dict.fromkeys(("STALE expired", "STALE left", "STALE superseded", "STALE kicked", "STALE revoked"), f"OPEN {SESSION}"),
+    **dict.fromkeys(("DENIED revoked", "DENIED nogrant"), f"OPEN POST {SESSION}"),
+    "DENIED token": f"OPEN LEAVE {SESSION}",
+    "DENIED readonly": "SEND POST",
+    "HELD": "OPEN",
+    "CONFLICT session": "OPEN",
+    "CONFLICT message": "SEND POST",
+    "LIMIT leases": "OPEN",
+    "LIMIT id": "OPEN GRANT REVOKE SEND POST MARK HOLD SETPOLICY",
+    "LIMIT meta": "OPEN RENEW",
+    "LIMIT payload": "SEND POST",
+    "LIMIT items": "MRENEW MARK ACK",
+    "LIMIT exhausted": "OPEN GRANT SEND POST",
+    "LOGSTATE": "OPEN GRANT SEND POST REPLAY SNAPSHOT",
+    "TRYAGAIN": "SEND POST TRIM",
+    "OOM": "OPEN RENEW SEND POST GRANT SETPOLICY",
+}
 
 
 def by_name(path):
@@ -33,8 +57,13 @@ def table(text, head):
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip("|"))] for row in body]
 
 
-def code(cell):
-    return re.findall(r"`([^`]+)`", cell)
+def code(text):
+    """What stands between backticks, one or more."""
+    return [inside for _, inside in re.findall(r"(?<!`)(`+)(?!`) ?(.+?) ?(?<!`)\1(?!`)", text, re.S)]
+
+
+def scripts(path):
+    return re.findall(r"^```js\n(.*?)^```$", path.read_text(), re.M | re.S)
 
 
 # ---------------------------------------------------------------- transcripts
@@ -58,7 +87,20 @@ def test_transcripts_can_fail():
     assert transcripts.matches(["..."], ["1) (integer) 5"]) and transcripts.matches(["..."], [])
     for printed in [], ["1) (integer) 6", "2) \"1-a\""], ["1) (integer) 5", "2) \"1 a\""], ["1) (integer) 5", "2) \"1-a\"", "3) x"]:
         assert not transcripts.matches(shown, printed)
-    assert not transcripts.matches(["..."], ["(error) ERR syntax error"])
+    for fault in "(error) ERR syntax error", "Invalid argument(s)":
+        assert not transcripts.matches(["..."], [fault])
+
+
+# ---------------------------------------------------------------- code for browsers
+
+@pytest.mark.skipif(NODE is None, reason="there is no node")
+@pytest.mark.parametrize("page", [path for path in DOCUMENTS if scripts(path) and path.name != "clients.md"], ids=by_name)
+def test_code_for_browsers(page, tmp_path):
+    """A page's code runs in a browser that is played by a module of its name. (test_clients.py plays that of clients.md.)"""
+    (tmp_path / "page.mjs").write_text("\n".join(scripts(page)))
+    player = shutil.copy(pathlib.Path(__file__).parent / f"browser/{page.stem}.mjs", tmp_path)
+    done = subprocess.run([NODE, player], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 # ---------------------------------------------------------------- pages, README, COMMAND DOCS, LEASE.HELP
@@ -123,10 +165,46 @@ def test_page(server, page):
     assert head, "a page begins with syntax, summary, complexity, flags and categories"
     assert head.group(1, 2, 3) == (line, summary, docs[b"complexity"].decode())
     assert sorted(code(head[4])) == flags
-    assert re.findall(r"^## (.*)$", text, re.M) == PARTS
+    parts = re.split(r"^## (.*)$", text, flags=re.M)
+    assert parts[1::2] == PARTS and all(map(str.strip, parts[2::2]))
+    assert transcripts.steps(parts[8]), "the example is a transcript"
     if docs.get(b"arguments"):
         rows = table(text, "| argument | meaning |")
         assert {argument for cell, _ in rows for argument in code(cell)} == set(leaves(docs[b"arguments"]))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_errors_of_a_page(page):
+    """It names each error of the module that its command answers with, no other, and what to do; each text of an ERR is one of the module's."""
+    text = re.search(r"^## Errors\n(.*?)^## ", page.read_text(), re.M | re.S)[1]
+    named = [error for cell, _ in table(text, "| error | what to do |") for error in code(cell)] if ANY_COMMAND not in text else []
+    assert ANY_COMMAND in text or named
+    own = {re.sub(r" <\w+>", "", error) for error in named if not error.startswith("ERR ")}
+    assert own == {error for error, commands in ANSWERS.items() if page.stem.removeprefix("lease.").upper() in commands.split()}
+    texts = {error.removeprefix("ERR ").removesuffix("…") for error in named if error.startswith("ERR ")}
+    assert not {text for text in texts if text not in SOURCE}
+
+
+@pytest.mark.server(clock=NINE)
+@pytest.mark.no_restart("the commands shown are those of the scenarios")
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_reply_of_a_page(server, page):
+    """Its first paragraph names the kinds of reply that the command gives in its example; a map says what it is in RESP2."""
+    text = page.read_text()
+    told = text.split("## Reply\n\n")[1].split("\n\n")[0].lower().replace("simple string", "bulk")
+    given = set()
+    for step in transcripts.steps(text):
+        if step.later_ms:
+            server.advance(step.later_ms)
+            continue
+        words = shlex.split(step.command)
+        reply, = server.call.pipeline([words])
+        if words[0].lower() == page.stem and not isinstance(reply, Refused):
+            given.add(type(reply))
+    assert given or page.stem == "lease.apply"
+    names = {dict: "map](readme.md#replies)", list: "array", int: "integer", bytes: "bulk", type(None): "nil"}
+    assert all(names[kind] in told for kind in given), (given, told)
+    assert (dict in given) == (names[dict] in told)
 
 
 def test_acl_categories(server):
@@ -161,10 +239,52 @@ def test_metrics_and_errors(server):
         name.split(" ")[0] for cell, _ in table(errors, "| error | when |") for name in code(cell)}
 
 
+def test_encodings():
+    """The tables of encodings have the versions and tags that the code writes."""
+    page = (ROOT / "docs/persistence.md").read_text()
+    written = {name: (ROOT / f"src/core/{name}.rs").read_text() for name in ("codec", "snapshot")}
+    versions = {version: re.search(r"^const VERSION: u8 = (\d+);", text, re.M)[1] for version, text in written.items()}
+    told = {cells[0]: cells[2].split(";")[0] for cells in table(page, "| where | what | version |")}
+    assert told["snapshot part"] == told["LEASE.APPLY in a rewritten AOF"] == versions["snapshot"]
+    assert told["LEASE.APPLY in the AOF and to replicas"] == versions["codec"]
+    tags = {number: name.split("_")[0].lower() for name, number in re.findall(r"pub const (\w+): u8 = (\d+);", written["codec"])}
+    rows = table(page, "| effect | tag | | effect | tag |")
+    effects = {tag: effect for first, number, _, second, other in rows for effect, tag in ((first, number), (second, other))}
+    assert effects.keys() == tags.keys() and all(effects[tag].startswith(tags[tag]) for tag in tags), (effects, tags)
+
+
+def spans(path):
+    """What a document sets as code in a line, and the lines of its blocks for the shell."""
+    text = path.read_text()
+    shell = re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
+    return code(re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)) + "".join(shell).splitlines()
+
+
+def test_names(server):
+    """No document names a command, setting, notification, INFO field, error or target of make that there is not."""
+    settings = {name.decode() for name in server.call("CONFIG GET *")}
+    own = {name.removeprefix("lease.") for name in settings if name.startswith("lease.")}
+    endings = "|".join({name.rsplit("-")[-1] for name in own})
+    notifications = code((ROOT / "docs/events.md").read_text().split("## Notifications")[1])
+    fields = server.info("lease").keys()
+    known = {
+        r"LEASE\.[A-Z]+": {page.stem.upper() for page in PAGES},
+        r"lease\.[a-z-]+": {*settings, *notifications, *(page.stem for page in PAGES), "lease.so", "lease.rs"},
+        rf"[a-z-]+-(?:{endings})": own | settings,
+        r"lease_\w+": {*fields, *(re.sub("_(p50|p99|max)$", "", name) for name in fields)},
+        r"(?:STALE|DENIED|CONFLICT|LIMIT) [a-z]+": ANSWERS.keys(),
+        r"make [a-z-]+": {"make " + target for target in re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)},
+    }
+    named = {(by_name(path), name, pattern) for path in DOCUMENTS for span in spans(path) for pattern in known
+             for name in re.findall(rf"^{pattern}(?=$| )", span)}
+    assert not {(path, name) for path, name, pattern in named if name not in known[pattern]}
+    assert {pattern for *_, pattern in named} == known.keys()
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=by_name)
 def test_links_and_files(path):
     text = path.read_text()
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", text):
+    for target, anchor in LINK.findall(text):
         file = path.parent / target if target else path
         assert file.exists(), target
         assert not anchor or anchor in anchors(file.read_text()), f"{target}#{anchor}"
@@ -172,141 +292,17 @@ def test_links_and_files(path):
         assert (ROOT / file).exists(), file
 
 
+def test_every_document_is_within_reach():
+    """From the README, link by link."""
+    found, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        path = waiting.pop()
+        found.add(path)
+        links = {(path.parent / target).resolve() for target, _ in LINK.findall(path.read_text()) if target.endswith(".md")}
+        waiting += links - found
+    assert set(DOCUMENTS) - found == set()
+
+
 def anchors(text):
     headings = re.findall(r"^#+ (.*)$", text, re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-# ---------------------------------------------------------------- schemas
-
-def schema(name):
-    found = json.loads((ROOT / f"docs/schema/{name}.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(found)
-    return jsonschema.Draft202012Validator(found)
-
-
-def eventful(client):
-    """A room with leases of every kind, and every type of event but `closed`."""
-    client("LEASE.SETPOLICY r log-renewals yes announce-messages yes")
-    client("LEASE.OPEN r u1 SESSION plain")
-    client("LEASE.SEND r plain 1 m1 x")
-    client("LEASE.POST", "r", ODD, ODD, ODD)
-    client("LEASE.RENEW r plain 1 1")
-    client("LEASE.RENEW r plain 1 2 STATE connected OBSERVED 5")
-    client("LEASE.RENEW", "r", "plain", 1, 3, "OBSERVED", 2**63 - 1)
-    client("LEASE.OPEN", "r", ODD, "DEVICE", ODD, "SESSION", ODD, "META", ODD)
-    client("LEASE.RENEW", "r", ODD, 1, 2**63 - 1, "META", "")
-    client("LEASE.OPEN r u2 SESSION superseded META x")
-    client("LEASE.OPEN r u2 SESSION current TTL 3600000")
-    client("LEASE.OPEN r u3 SESSION kicked")
-    client("LEASE.KICK r USER u3")
-    client("LEASE.OPEN r u4 SESSION left")
-    client("LEASE.LEAVE r left 1")
-    client("LEASE.OPEN r u5 SESSION closed")
-    client("LEASE.RENEW r closed 1 1 STATE closed")
-    client("LEASE.GRANT r u9 READ")
-    client("LEASE.GRANT", "r", ODD, "WRITE", "UNTIL", client.now() + 3600000)
-    client("LEASE.OPEN r u9 SESSION revoked")
-    client("LEASE.REVOKE r u9")
-    client("LEASE.REVOKE", "r", "u9", "DEVICE", ODD)
-    client("LEASE.OPEN r u6 SESSION expired TTL 1000")
-    client("LEASE.OPEN r u7 SESSION lingered")
-    client("LEASE.LEAVE r lingered 1 LINGER 500")
-    client("LEASE.OPEN r u8 SESSION lingering")
-    client("LEASE.LEAVE r lingering 1 LINGER 20000")
-    client.advance(2000)
-
-
-def coarse(client):
-    """A room that tells no movements."""
-    client.server.aside.add((0, b"c"))  # its events do not all have `at`
-    client("LEASE.SETPOLICY c precision-ms 60000 announce-messages yes")
-    client("LEASE.OPEN c u1 SESSION coarse META x")
-    client("LEASE.SEND c coarse 1 m1 x")
-    client("LEASE.RENEW c coarse 1 1 STATE disconnected META y OBSERVED 7")
-    client.advance(15000)
-    client("LEASE.OPEN c u2 SESSION active")
-
-
-def with_closed(client):
-    """The room goes; on Redis 7.0 a moment passes until that is told."""
-    client.raw("DEL r")
-    wait_until(lambda: client.events("r", newest=1)[0]["type"] == "closed")
-
-
-def spoiled(document):
-    """The document with one thing wrong, in each of many ways."""
-    yield document | {"foreign": "1"}
-    for name in document:
-        yield document | {name: {"foreign": 1}}
-    yield from ({name: value for name, value in document.items() if name != gone} for gone in ("gen", "room"))
-
-
-@pytest.mark.server(clock=NINE)
-@pytest.mark.ways("plain-resp3")
-@pytest.mark.no_restart("a room under precision-ms does not tell how much is left")
-def test_schema_of_inspect(client):
-    validator = schema("inspect")
-    documents = []
-    eventful(client)
-    coarse(client)
-    for room in "r", "c":
-        documents += [client.raw("LEASE.INSPECT", room), client.raw("LEASE.INSPECT", room, "COUNT", 1)]
-        leases, _ = rooms.leases(client, room)
-        documents += [client.raw("LEASE.INSPECT", room, "SESSION", session) for session in leases]
-    documents = list(map(json.loads, documents))
-    for document in documents:
-        validator.validate(document)
-        assert not any(map(validator.is_valid, spoiled(document)))
-        if "lease" in document:
-            lease = document["lease"]
-            broken = [*spoiled(lease), *({**lease, name: 1.5} for name in lease), *(
-                {name: value for name, value in lease.items() if name != gone} for gone in lease)]
-            assert not any(validator.is_valid(document | {"lease": one}) for one in broken if one != lease)
-    told = [document["lease"] for document in documents if "lease" in document]
-    page = (ROOT / "docs/commands/lease.get.md").read_text()
-    fields = [name for cell, *_ in table(page, "| field | type | meaning |") for name in code(cell)]
-    assert [*told[0]] == fields == [*client("LEASE.GET r plain")]
-    assert {lease["reason"] for lease in told} == {None, "expired", "left", "superseded", "revoked", "kicked"}
-    assert {lease["state"] for lease in told} == {"active", "lingering", "ended"}
-    assert {"base64": base64.b64encode(ODD).decode()} in [lease["session"] for lease in told]
-    assert any(lease["seq"] is None for lease in told)
-
-
-@pytest.mark.server(clock=NINE)
-@pytest.mark.ways("plain-resp3")
-@pytest.mark.no_restart("a room under precision-ms does not tell how much is left")
-def test_schema_of_events(client):
-    validator = schema("event")
-    eventful(client)
-    coarse(client)
-    with_closed(client)
-    entries = [entry for room in ("r", "c") for entry in client.raw("XRANGE", stream(room), "-", "+")]
-    documents = [{name.decode(): plain(value) for name, value in zip(fields[::2], fields[1::2])} for _, fields in entries]
-    for document in documents:
-        validator.validate(document)
-        assert not any(map(validator.is_valid, spoiled(document)))
-        foreign = {"active": "1"} if document["type"] != "closed" else {"session": "a"}
-        assert not validator.is_valid(document | foreign)
-    types = validator.schema["properties"]["type"]["enum"]
-    assert {document["type"] for document in documents} == set(types)
-    page = (ROOT / "docs/events.md").read_text()
-    assert [name for cell, _ in table(page, "| type | when |") for name in code(cell)] == types
-    assert {name for cell, *_ in table(page, "| field | in | meaning |") for name in code(cell)} == properties(validator.schema)
-
-
-def properties(part):
-    """The names of all fields a schema knows."""
-    found = set(part.get("properties", ()))
-    for key in "allOf", "if", "then", "else", "$defs":
-        below = part.get(key, [])
-        for one in below if isinstance(below, list) else below.values() if key == "$defs" else [below]:
-            found |= properties(one)
-    return found - {"base64"}
-
-
-def plain(value):
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}

@@ -62,10 +62,6 @@ def level(client):
             "tombstones": info["tombstones"], "dedupe": info["dedupe_records"], "cursors": stats.get("cursors", 0), "keys": client.raw("DBSIZE")}
 
 
-def report(what, found):
-    print(f"\n{what:>10}: " + ", ".join(f"{name} {value}" for name, value in found.items()), end="")
-
-
 def churn(client, hours):
     """The level after each hour."""
     day, levels = Day(client, hours), []
@@ -74,7 +70,6 @@ def churn(client, hours):
             day()
         levels.append(level(client))
         expire_streams(client)
-        report(f"after {hour + 1} h", levels[-1])
     return levels
 
 
@@ -83,7 +78,6 @@ def fall_silent(client):
     for _ in range(122):  # the longest: a cursor's hour, and the hour that the room it leaves empty stays
         client.advance(MINUTE)
     silent = level(client)
-    report("silent", silent)
     assert {name: silent[name] for name in ("rooms", "leases", "tombstones", "dedupe", "cursors")} == {
         "rooms": 1, "leases": 0, "tombstones": 0, "dedupe": 0, "cursors": 0}
     marked = client("LEASE.GRANTS hall COUNT 1000")["grants"]
@@ -95,7 +89,6 @@ def fall_silent(client):
     client.advance(1)
     expire_streams(client)
     gone = level(client)
-    report("gone", gone)
     assert gone["keys"] == 0
     return gone
 
@@ -104,11 +97,13 @@ def fall_silent(client):
 @pytest.mark.ways("plain-resp3")
 @pytest.mark.server(lease=SETTINGS, redis={"slowlog-log-slower-than": -1})
 @pytest.mark.no_restart("an empty server has nothing to load")
-def test_growth_a_day_of_churn(client):
+def test_growth_a_day_of_churn(client, figure):
     """GROWTH A day of churn: memory keeps its level, and a long day leaves no more behind than a short one."""
     churn(client, 2)  # buffers of a connection and the like are there for good after that
     short = fall_silent(client)
     hours = churn(client, 24)
+    for hour in (2, 8, 24):
+        figure(f"after {hour} h", "used_memory {used_memory}, rooms {rooms_memory} kB; {leases} leases, {tombstones} tombstones, {keys} keys".format(**hours[hour - 1]))
     for name in hours[0]:
         early, late = max(hour[name] for hour in hours[2:8]), max(hour[name] for hour in hours[-6:])
         assert late <= early * 1.1 + 16, f"{name} grows: {early} in the third to eighth hour, {late} in the last six"

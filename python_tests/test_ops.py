@@ -82,7 +82,7 @@ class Chaos:
     def key_command(self):
         a, b, db = self.some(*NAMES), self.some(*NAMES), self.some(*DATABASES)
         return self.some(f"RENAME {a} {b}", f"RENAMENX {a} {b}", f"COPY {a} {b} DB {db} REPLACE", f"MOVE {a} {db}", f"DEL {a}", f"UNLINK {a}",
-                         f"SET {a} x", f"PEXPIRE {a} 1", "FLUSHDB", f"SWAPDB {db} {self.some(*DATABASES)}", "FLUSHALL ASYNC", f"SET {a} x", f"DEL {a} {b}",
+                         f"SET {a} x", f"PEXPIRE {a} 1", "FLUSHDB", "FLUSHDB ASYNC", f"SWAPDB {db} {self.some(*DATABASES)}", "FLUSHALL ASYNC", f"SET {a} x", f"DEL {a} {b}",
                          ["DEL", stream(a, "log")])
 
     def step(self):

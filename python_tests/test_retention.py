@@ -1,5 +1,7 @@
 """LOG: what stays of messages, events and dedupe records, how long, and what a hold keeps."""
 
+import random
+
 import pytest
 
 from harness import Client, wait_until
@@ -183,6 +185,42 @@ def test_log_06_messages_of_an_age(client, held):
     assert client("LEASE.STATS r")["log_oldest"] == 0
 
 
+@pytest.mark.parametrize("seed", range(3))
+@TWO_WAYS
+def test_log_06_holes_and_messages_of_one_moment(client, seed):
+    """LOG-06 A log that is never trimmed; a hold: by age exactly those go that are old enough, wherever messages were taken out by hand."""
+    dice, ats = random.Random(seed), {}
+    client("LEASE.SETPOLICY r retain-ms 1000 retain-count 0")
+    client.server.aside.add((0, b"r"))
+    for _ in range(20):
+        for _ in range(dice.randrange(1, 30)):
+            ats |= dict.fromkeys(post(client, range(len(ats), len(ats) + dice.randrange(1, 9))), client.now())
+            client.advance(dice.choice((0, 1, 40)))
+        holes = dice.sample(list(ats), len(ats) // 4)
+        client.raw("XDEL", LOG, *holes)
+        before = seqs(client)
+        trimmed, = client.held(dice.randrange(1100), "LEASE.TRIM r")
+        kept = [seq for seq in before if ats[seq] + 1000 > client.now()]
+        assert (seqs(client), trimmed) == (kept, len(before) - len(kept))
+
+
+@pytest.mark.ways("plain-resp3")
+@pytest.mark.server(lease={"retain-count": 0})
+@pytest.mark.no_restart("a matter of running time only")
+def test_log_06_trimming_by_age_looks_at_few(client):
+    """LOG-06 A log that is never trimmed; a hold: TRIM by age costs little more than the server's XTRIM, which takes whole nodes."""
+    server, excess = client.server, []
+    for round in range(5):
+        server.call("EVAL", FLOOD, 1, f"r{round}", 1, 20000)
+        server.call("CONFIG RESETSTAT")
+        *_, trimmed = client.held(1000, f"LEASE.SETPOLICY r{round} retain-ms 1000", f"LEASE.TRIM r{round}")
+        assert trimmed == 20000
+        stats = server.info("commandstats")
+        trim, xtrim = (int(stats[f"cmdstat_{command}"].split("usec=")[1].split(",")[0]) for command in ("lease.trim", "xtrim"))
+        excess.append(trim - xtrim)
+    assert min(excess) < 1000, f"µs more than XTRIM: {excess}"  # to look at each of them would take 8 ms
+
+
 @pytest.mark.server(redis={"stream-node-max-entries": 1})
 @pytest.mark.parametrize("how", ("policy", "CONFIG"))
 @TWO_WAYS
@@ -202,6 +240,32 @@ def test_log_06_the_timer_trims(client, how):
     client.advance(10000)
     assert seqs(client) == []
     assert post(client, [4]) == [4]
+
+
+@pytest.mark.server(redis={"stream-node-max-entries": 1})
+@pytest.mark.no_restart("the log is not the module's own")
+@TWO_WAYS
+def test_log_06_messages_that_tell_no_time(client):
+    """LOG-06 A log that is never trimmed; a hold: imported messages without `at` are as old as the next that has one."""
+    def left():
+        return [int(id.split(b"-")[0]) for id, _ in client.raw("XRANGE", LOG, "-", "+")]
+    for number, at in ((1, ()), (2, ("at", 0)), (3, ("at", 1000)), (4, ()), (5, ())):
+        client.raw("XADD", LOG, f"{number}-0", "id", f"m{number}", "user", "bot", *at, "payload", "x")
+    client.advance(1500)
+    client("LEASE.SETPOLICY r retain-ms 1000")
+    assert client("LEASE.POST r bot m1 x")["status"] == b"duplicate"
+    client("LEASE.UNHOLD r orphan")
+    client.advance(0)
+    assert left() == [3, 4, 5]
+    client.advance(499)
+    assert left() == [3, 4, 5]
+    client.advance(1)
+    assert left() == [4, 5]
+    assert post(client, [6]) == [6]
+    client.advance(999)
+    assert left() == [4, 5, 6]
+    client.advance(101)  # of a log that begins with such the room looks again every 100 ms
+    assert left() == []
 
 
 @pytest.mark.server(clock=None, redis={"stream-node-max-entries": 1})

@@ -98,7 +98,7 @@ def ends_of(client):
 @pytest.mark.parametrize("hours", (0, *(pytest.param(hours, marks=pytest.mark.load) for hours in (-6, 6))))
 @pytest.mark.parametrize("stall", STALLS, ids=lambda stall: stall.__name__)
 @pytest.mark.no_restart("the test is about a server that goes on")
-def test_stall_and_catch_up(wall_clock, start, stall, hours):  # noqa: F811
+def test_stall_and_catch_up(wall_clock, start, figure, stall, hours):  # noqa: F811
     """STALL Waiting, sleeping, held: who is due meanwhile ends once, soon afterwards, and nobody else does."""
     server, replica, client = started(start)
     opened = client.pipeline(*(f"LEASE.OPEN r u{number} SESSION due{number} TTL {TTL_MS}" for number in range(DUE)),
@@ -116,7 +116,7 @@ def test_stall_and_catch_up(wall_clock, start, stall, hours):  # noqa: F811
     assert {(status, left_ms) for status, left_ms, _ in renewed} == {(b"renewed", 60000)}
     replica.in_step()
     aftermath.replicas_agree(server)
-    print(f"\n{stall.__name__}, wall clock {hours:+} h: caught up {caught_up:.0f} ms after the stall, pauses honoured {server.lease_info()['pauses_honoured']}")
+    figure("all that were due had ended", f"{caught_up:.0f} ms after the stall, pauses honoured {server.lease_info()['pauses_honoured']}")
 
 
 @pytest.mark.no_restart("the test restarts by itself")

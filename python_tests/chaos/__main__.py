@@ -1,6 +1,7 @@
 """One run: `python -m chaos --seconds 60 --seed 1`, or the check of an earlier history: `python -m chaos --check FILE`."""
 
 import argparse
+import collections
 import contextlib
 import pathlib
 import sys
@@ -8,18 +9,20 @@ import tempfile
 import threading
 import time
 
-from harness import aftermath, events, messages, rooms, wait_until
+from harness import aftermath, wait_until
 from harness.process import EXECUTABLE
-from harness.replies import normal
-from harness.resp import Refused
 
 from . import history, report, rules
-from .faults import Schedule
-from .history import History
+from .faults import LineFaults
+from .history import History, now
+from .keepers import Keeper, Moderator
 from .nodes import PERSISTENCE, Nodes
-from .proxy import Link
 from .readers import Consumer, Listener, Reader
-from .traffic import GRANTED, ROOMS, Bot, Devices, Gateway, Moderator, Probe
+from .scene import ROOMS
+from .schedule import Schedule
+from .shards import Shards
+from .slots import SlotFaults
+from .traffic import Bot, Devices, Gateway, Probe
 
 SHOWN = 20
 
@@ -28,6 +31,7 @@ def main():
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100000)
+    parser.add_argument("--cluster", action="store_true", help="three primaries with a replica each, and slots that move")
     parser.add_argument("--persistence", choices=PERSISTENCE, help="instead of the seed's choice")
     parser.add_argument("--only", nargs="*", help="these faults alone")
     parser.add_argument("--history", type=pathlib.Path, help="where it is written (default: a file that stays if the run fails)")
@@ -36,7 +40,7 @@ def main():
     path = options.check or options.history or pathlib.Path(tempfile.gettempdir(), f"chaos-{options.seed}.jsonl")
     if not options.check:
         options.persistence = options.persistence or list(PERSISTENCE)[options.seed % len(PERSISTENCE)]
-        print(f"seed {options.seed}, {options.seconds} s, {options.persistence}, {EXECUTABLE}", flush=True)
+        print(f"seed {options.seed}, {options.seconds} s, {'a cluster' if options.cluster else options.persistence}, {EXECUTABLE}", flush=True)
         run(options, path)
     sys.exit(judged(path, keep=options.check or options.history))
 
@@ -49,6 +53,8 @@ def judged(path, keep):
     lines = [record for record in records if record["kind"] == "line"]
     print(f"{len(calls)} requests, {sum('reply' in call for call in calls)} accepted, {sum('lost' in call for call in calls)} without a reply; "
           f"{len(lines) - 1} changes of the primary's line; {sum(record['kind'] == 'event' for record in records)} events handed out")
+    reasons = collections.Counter(call["reply"]["reason"] for call in calls if call["op"] == "REPLAY" and call.get("reply", {}).get("reason"))
+    print("readers sent to SNAPSHOT:", ", ".join(f"{reason} {times}" for reason, times in sorted(reasons.items())) or "none")
     violations = rules.check(records)
     print(f"{len(violations)} violations", *violations[:SHOWN], sep="\n  ")
     if violations:
@@ -60,31 +66,30 @@ def judged(path, keep):
 
 def run(options, path):
     noted = History(path)
-    nodes = Nodes(noted, options.persistence, {name: Link() for name in "abc"})
-    watching, stopping = threading.Event(), threading.Event()
+    nodes = Shards(noted) if options.cluster else Nodes(noted, options.persistence)
+    faults = (SlotFaults if options.cluster else LineFaults)(nodes, options.seed)
+    stopping, reading, watching = (threading.Event() for _ in range(3))
     try:
         watcher = threading.Thread(target=nodes.watch, args=(watching,), daemon=True)
         watcher.start()
         prepare(nodes)
-        actors = cast(nodes, noted, stopping, options.seed)
-        followers = [kind(nodes, noted, watching, options.seed, kind.__name__.lower()) for kind in (Consumer, Listener)]
-        for actor in (*actors, *followers):
+        writers = those_who_write(nodes, noted, stopping, options.seed)
+        readers = those_who_read(options.cluster, nodes, noted, reading, options.seed)
+        followers = [] if options.cluster else [kind(nodes, noted, watching, options.seed, kind.__name__.lower()) for kind in (Consumer, Listener)]
+        for actor in (*writers, *readers, *followers):
             actor.start()
         with failures_noted(nodes, noted):
-            disturb(nodes, Schedule(nodes, noted, options.seed, options.only), options.seconds)
-        stopping.set()
-        for actor in actors:
-            actor.join()
+            disturb(nodes, Schedule(faults, options.only), options.seconds)
+        end(stopping, writers)
+        end(reading, readers)
         with failures_noted(nodes, noted):
             run_out(nodes)
-        watching.set()
-        for follower in followers:
-            follower.join()
+        end(watching, followers)
         with failures_noted(nodes, noted):
             conclude(nodes, noted)
     finally:
-        stopping.set()
-        watching.set()
+        for over in stopping, reading, watching:
+            over.set()
         nodes.discard()
         noted.close()
 
@@ -99,28 +104,27 @@ def failures_noted(nodes, noted):
         nodes.heal()
 
 
-def cast(nodes, noted, stopping, seed):
-    common = nodes, noted, stopping, seed
+def those_who_write(*common):
     return [*(Devices(*common, f"devices-{letter}") for letter in "abcd"), Gateway(*common, "gateway"), Bot(*common, "bot"),
-            Moderator(*common, "moderator"), Probe(*common, "probe-a", room=ROOMS[0]), Probe(*common, "probe-b", room=ROOMS[1]),
-            Reader(*common, "reader-a"), Reader(*common, "reader-b"), Reader(*common, "reader-everywhere", everywhere=True)]
+            Moderator(*common, "moderator"), Keeper(*common, "keeper"), Probe(*common, "probe-a", room=ROOMS[0]), Probe(*common, "probe-b", room=ROOMS[1])]
+
+
+def those_who_read(cluster, *common):
+    found = [Reader(*common, "reader-a"), Reader(*common, "reader-b")]
+    return found if cluster else [*found, Reader(*common, "reader-everywhere", everywhere=True)]
+
+
+def end(over, actors):
+    over.set()
+    for actor in actors:
+        actor.join()
 
 
 def prepare(nodes):
     """Rooms, known to all nodes and on every disk before anything goes wrong."""
     nodes.in_step()
-    for room in ROOMS:
-        nodes.tell(nodes.primary, "LEASE.SETPOLICY", room, "access", "granted" if room in GRANTED else "open")
-    nodes.in_step()
-    for name in nodes.servers:
-        wait_until(lambda name=name: saved(nodes, name), 30, "the rooms are on disk")
-
-
-def saved(nodes, name):
-    try:
-        return nodes.tell(name, "SAVE", timeout=10)
-    except Refused:  # a save in the background is under way
-        return None
+    nodes.begin_world()
+    nodes.settle()
 
 
 def disturb(nodes, schedule, seconds):
@@ -135,44 +139,23 @@ def disturb(nodes, schedule, seconds):
 
 def run_out(nodes):
     """Until the last lease has expired."""
-    wait_until(lambda: not any(nodes.tell(nodes.primary, "LEASE.COUNT", room)[0] for room in ROOMS), 30, "all leases run out")
+    wait_until(lambda: not any(nodes.tell(nodes.home(room), "LEASE.COUNT", room)[0] for room in ROOMS), 30, "all leases run out")
     nodes.in_step()
 
 
 def conclude(nodes, noted):
     """What is there is noted, nodes are compared, and the check after every scenario is made."""
-    nodes.tell(nodes.primary, "CLIENT PAUSE 60000 WRITE")
-    caught_up(nodes)
-    primary = nodes.servers[nodes.primary]
-    primary.call = primary.connect()
-    noted.note("final", rooms={room: at_the_end(primary, room) for room in ROOMS},
-               digests={name: nodes.tell(name, "DEBUG DIGEST", timeout=30) for name in nodes.servers})
-    nodes.tell(nodes.primary, "CLIENT UNPAUSE")
+    nodes.note_rooms(concluded=True, digests=nodes.digests(), at=now())
     for alarm in nodes.alarms():
         noted.note("alarm", text=alarm)
-    try:
-        aftermath.well(primary)
-        aftermath.accounted(primary)
-    except AssertionError as broken:
-        noted.note("alarm", text=f"the check after every scenario: {str(broken)[:4000]}")
-
-
-def caught_up(nodes):
-    """As far as the primary, which writes nothing any more."""
-    def offsets():
-        found = [nodes.info(name) for name in nodes.servers]
-        return len({info.get("slave_repl_offset", info["master_repl_offset"]) for info in found}) == 1
-    wait_until(offsets, 30, "all nodes stand at one offset")
-
-
-def at_the_end(server, room):
-    def call(*command):
-        return normal(command, server.call(*command))
-    leases, _ = rooms.leases(call, room)
-    holders = rooms.holders(call, room)
-    return {"events": events.read(server.call, room), "messages": messages.read(server.call, room), "leases": leases,
-            "cursors": {b" ".join((*holder, claim.encode())): found[claim] for holder, found in holders.items() for claim in ("queued", "written", "acked")},
-            "versions": {user: grant["version"] or 0 for user, grant in rooms.grants(call, room).items()}}
+    for name in nodes.groups():
+        primary = nodes.servers[name]
+        primary.call = primary.connect()
+        try:
+            aftermath.well(primary)
+            aftermath.accounted(primary)
+        except AssertionError as broken:
+            noted.note("alarm", text=f"the check after every scenario: {str(broken)[:4000]}")
 
 
 if __name__ == "__main__":

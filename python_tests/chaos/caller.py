@@ -2,13 +2,15 @@
 
 import time
 
+import redis
+
 from harness.replies import normal
 from harness.resp import Connection, Refused
 
 from .history import now
-from .nodes import GONE
 
-ELSEWHERE = {"READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED"}
+GONE = (redis.ConnectionError, redis.TimeoutError, OSError)
+ELSEWHERE = {"READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN"}
 AGAIN = ELSEWHERE | {"TRYAGAIN", "OOM"}
 
 
@@ -21,10 +23,9 @@ class Caller:
         """The reply; a `Refused`; or None, if there was none and the request may have been carried out or not."""
         record = {"who": self.who, "op": op, "room": room, "args": args, "sent": now()}
         try:
-            connection = self.connected()
+            self.connect()
             record["node"] = self.node
-            connection.send([[f"LEASE.{op}", room, *args]])
-            reply = normal([f"LEASE.{op}"], connection.read())
+            reply = normal([f"LEASE.{op}"], self.exchange(room, [f"LEASE.{op}", room, *args]))
         except GONE as gone:
             self.leave()
             self.history.note("call", **record, done=now(), lost=type(gone).__name__)
@@ -53,11 +54,14 @@ class Caller:
         reply = self(*command)
         return None if isinstance(reply, Refused) else reply
 
-    def connected(self):
+    def connect(self):
         if self.connection is None:
             self.node = self.nodes.primary
             self.connection = Connection(self.nodes.port(self.node), timeout=self.timeout)
-        return self.connection
+
+    def exchange(self, room, command):
+        reply, = self.connection.pipeline([command])
+        return reply
 
     def move(self, node):
         """To a node of choice, for the next requests."""

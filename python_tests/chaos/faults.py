@@ -1,15 +1,16 @@
-"""What goes wrong: each fault is a method of `Faults`, and leaves the nodes whole again, if not yet connected or in step."""
+"""What goes wrong with a primary and two replicas. Each fault leaves the nodes whole again, if not yet connected or in step."""
 
 import contextlib
-import random
-import signal
-import time
 
 from harness import wait_until
+from harness.events import stream
+from harness.replies import as_map
 from harness.resp import Connection, Refused
 
+from .caller import GONE
 from .history import now
-from .nodes import GONE
+from .scene import FLEETING, SHORT
+from .schedule import Faults
 
 SETTINGS = {
     "lease.reap-slice-us": [1, 50, 500, 20000], "lease.tombstone-ms": [0, 1000, 600000], "lease.dedup-ms": [600000, 700000],
@@ -19,37 +20,8 @@ SETTINGS = {
 }
 
 
-class Schedule:
-    """Every kind of fault once in a round, in an order of its own; the faults' own choices are the seed's too."""
-
-    def __init__(self, nodes, history, seed, only=None):
-        self.nodes, self.history, self.chance = nodes, history, random.Random(seed)
-        self.faults = Faults(nodes, self.chance)
-        self.kinds = only or sorted(name for name in vars(Faults) if not name.startswith("_"))
-        self.round = []
-
-    def calm(self):
-        time.sleep(self.chance.uniform(0.3, 1.5))
-
-    def strike(self):
-        """The next fault. Then all is connected; usually the replicas catch up before another one, sometimes it hits them on the way."""
-        if not self.round:
-            self.round = self.chance.sample(self.kinds, len(self.kinds))
-        kind = self.round.pop()
-        self.history.note("fault", name=kind, phase="begin", at=now())
-        getattr(self.faults, kind)()
-        self.nodes.heal()
-        if self.chance.random() < 0.8:
-            self.nodes.in_step()
-        self.history.note("fault", name=kind, phase="end", at=now())
-
-
-class Faults:
-    def __init__(self, nodes, chance):
-        self.nodes, self.chance = nodes, chance
-
-    def _wait(self, least, most):
-        time.sleep(self.chance.uniform(least, most))
+class LineFaults(Faults):
+    """Those of a primary with two replicas."""
 
     def _any_replica(self):
         return self.chance.choice(self.nodes.replicas())
@@ -59,15 +31,6 @@ class Faults:
             self.nodes.heal()
             self.nodes.in_step()
         return self.nodes.candidate()
-
-    @contextlib.contextmanager
-    def _stopped(self, name):
-        process = self.nodes.servers[name].process
-        process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGCONT)
 
     def _take_over(self, candidate):
         """A new primary, which the others follow, but for the old one: that goes on as it was, for whoever still talks to it."""
@@ -92,6 +55,34 @@ class Faults:
         self._take_over(candidate)
         self._wait(0, 2)
         self.nodes.restart_replica(old)
+
+    def kill_while_saving(self):
+        """A child of the server writes a snapshot or a new AOF, slowly."""
+        primary = self.nodes.primary
+        self.nodes.tell(primary, "CONFIG", "SET", "rdb-key-save-delay", 50000)
+        with contextlib.suppress(Refused):  # one may be under way
+            self.nodes.tell(primary, self.chance.choice(["BGSAVE", "BGREWRITEAOF"]))
+        self._wait(0, 1)
+        self.kill_primary_and_restart()
+
+    def shutdown_waits(self):
+        """SHUTDOWN while a replica is stopped: called off, or carried out once the replica goes on or patience is at its end."""
+        primary, replica = self.nodes.primary, self._any_replica()
+        self.nodes.tell(primary, "CONFIG", "SET", "shutdown-timeout", self.chance.choice([1, 10]))
+        with self._stopped(replica):
+            waiting = self.nodes.shut_down(primary)
+            self._wait(0.2, 2)
+            if called_off := self.chance.random() < 0.3:
+                try:
+                    self.nodes.tell(primary, "SHUTDOWN ABORT")
+                    del self.nodes.down[primary]
+                except (*GONE, Refused):  # it is too late
+                    called_off = False
+        if not called_off:
+            self.nodes.is_shut_down(primary)
+            self._wait(0, 0.5)
+            self.nodes.restart_primary()
+        waiting.close()
 
     def kill_replica(self):
         name = self._any_replica()
@@ -125,20 +116,39 @@ class Faults:
 
     def failover(self):
         candidate = self._candidate()
+        if self._begin_failover(candidate, ["TIMEOUT", 3000]):
+            self._end_failover(candidate)
+
+    def failover_to_a_stopped_replica(self):
+        """Called off by us or by its timeout, forced, or carried out once the replica goes on."""
+        candidate = self._candidate()
+        options = self.chance.choice([[], [], ["TIMEOUT", 1000], ["TIMEOUT", 500, "FORCE"]])
+        with self._stopped(candidate):
+            begun = self._begin_failover(candidate, options)
+            self._wait(0.3, 2.5)
+            if self.chance.random() < 0.3:
+                with contextlib.suppress(Refused):  # it may be over
+                    self.nodes.tell(self.nodes.primary, "FAILOVER ABORT")
+        if begun:
+            self._end_failover(candidate, forced="FORCE" in options)
+
+    def _begin_failover(self, candidate, options):
         try:
-            self.nodes.tell(self.nodes.primary, "FAILOVER", "TO", "127.0.0.1", self.nodes.port(candidate), "TIMEOUT", 3000)
+            return self.nodes.tell(self.nodes.primary, "FAILOVER", "TO", "127.0.0.1", self.nodes.port(candidate), *options)
         except Refused:  # the replica has just lost its link
-            return
+            return None
+
+    def _end_failover(self, candidate, forced=False):
         def over():
-            try:
-                return self.nodes.info(candidate)["role"] == "master" or self.nodes.info(self.nodes.primary)["master_failover_state"] == "no-failover"
-            except (*GONE, Refused):
-                return False
+            return self.nodes.told(candidate, "role") == "master" or self.nodes.told(self.nodes.primary, "master_failover_state") == "no-failover"
         wait_until(over, 20, "the failover is over")
         if self.nodes.info(candidate)["role"] == "master":
-            self.nodes.begin_line(candidate, now())  # nothing may be lost
+            # Nothing may be lost, unless the replica was not waited for.
+            self.nodes.begin_line(candidate, self.nodes.synced[candidate] if forced else now())
             self.nodes.servers[candidate].set(replicaof="no one")
             self.nodes.all_follow()
+        elif forced:  # the primary was a replica already, and came back
+            self.nodes.begin_line(self.nodes.primary, now())
 
     # ---------------------------------------------------------------- networks
 
@@ -166,9 +176,7 @@ class Faults:
     # ---------------------------------------------------------------- the server's own pauses
 
     def pause_writes(self):
-        ms = self.chance.randrange(200, 2500)
-        self.nodes.tell(self.nodes.primary, "CLIENT", "PAUSE", ms, "WRITE")
-        time.sleep(ms / 1000)
+        self._pause_writes(self.nodes.primary)
 
     def debug_sleep(self):
         self.nodes.tell(self.nodes.primary, "DEBUG", "SLEEP", round(self.chance.uniform(0.1, 1.5), 3))
@@ -179,9 +187,7 @@ class Faults:
         self.nodes.tell(self.nodes.primary, "DEBUG RELOAD", timeout=30)
 
     def rewrite(self):
-        for name in self.nodes.servers:
-            with contextlib.suppress(Refused):  # one may be under way
-                self.nodes.tell(name, self.chance.choice(["BGSAVE", "BGREWRITEAOF"]))
+        self._rewrite()
         self._wait(0.1, 0.5)
 
     # ---------------------------------------------------------------- settings and memory
@@ -195,10 +201,48 @@ class Faults:
         self._wait(0.2, 1)
 
     def memory_is_short(self):
+        with self._short_of_memory("noeviction", "volatile-lru", "volatile-ttl"):
+            self._wait(0.2, 1.5)
+
+    def eviction_of_a_room(self):
+        """Of one room the key goes, not its streams."""
+        self._evict(FLEETING)
+        self.nodes.settle()
+
+    def eviction_of_a_log(self):
+        """Of another its messages go, and all else stays."""
+        since = now()
+        self._evict(stream(SHORT, "log"))
+        newest = as_map(self.nodes.tell(self.nodes.primary, "LEASE.STATS", SHORT))["log_seq"]
+        self.nodes.history.note("cut", room=SHORT, since=since, at=now(), newest=newest)
+        self.nodes.settle()
+
+    def _evict(self, key):
+        """The server takes what has a time to live: nothing but this key."""
+        wait_until(lambda: self.nodes.tell(self.nodes.primary, "PEXPIRE", key, 3600000), 10, "the key is there")
+        evicted = self._evicted()
+        with self._short_of_memory("volatile-lru", "volatile-lfu", "volatile-ttl", "volatile-random"):
+            wait_until(lambda: self._evicted() > evicted, 10, "it is evicted")
+            self._wait(0, 0.5)
+
+    def eviction_of_all(self):
+        """The server takes every key, and another world begins. What there was is noted before."""
         primary = self.nodes.primary
-        self.nodes.tell(primary, "CONFIG", "SET", "maxmemory-policy", self.chance.choice(["noeviction", "volatile-lru", "volatile-ttl"]))
+        self.nodes.note_rooms(at=now())
+        with self._short_of_memory("allkeys-lru", "allkeys-lfu", "allkeys-random"):
+            wait_until(lambda: self.nodes.tell(primary, "DBSIZE") == 0, 10, "everything is evicted")
+        self.nodes.begin_world()
+        self.nodes.settle()
+
+    def _evicted(self):
+        return int(self.nodes.info(self.nodes.primary, "stats")["evicted_keys"])
+
+    @contextlib.contextmanager
+    def _short_of_memory(self, *policies):
+        primary = self.nodes.primary
+        self.nodes.tell(primary, "CONFIG", "SET", "maxmemory-policy", self.chance.choice(policies))
         self.nodes.tell(primary, "CONFIG", "SET", "maxmemory", 1)
-        self._wait(0.2, 1.5)
+        yield
         self.nodes.tell(primary, "CONFIG", "SET", "maxmemory", 0)
 
     def flush_of_another_db(self):

@@ -5,7 +5,9 @@
     fault   name, phase (begin, end), at
     event   who was handed which event of which room
     alarm   what a server said or did that none may
-    final   what is there at the end: events, messages, leases, cursors, grants by room; digests by node
+    world   from `at` on rooms are new: nothing is left of what was before
+    cut     between `since` and `at` the log of `room` was evicted; `newest` was its last message or came right after
+    final   what is there at the end of a world, by room; if it is `concluded`, all had come to rest, and digests by primary and node
 """
 
 import json

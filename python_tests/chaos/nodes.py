@@ -5,16 +5,17 @@ acknowledged before that moment the new primary is known to have, for it had rea
 """
 
 import threading
+import time
 
 from harness import Server, wait_until
-from harness.aftermath import ALARMS
 from harness.resp import Connection, Refused
 
-import redis
-
+from .caller import GONE, Caller
 from .history import now
+from .proxy import Link
+from .scene import LEASE
+from .stage import Stage
 
-GONE = (redis.ConnectionError, redis.TimeoutError, OSError)
 SETTINGS = {"repl-ping-replica-period": 1, "repl-timeout": 5, "repl-backlog-size": "1mb", "repl-diskless-sync": "yes",
             "stop-writes-on-bgsave-error": "no"}
 PERSISTENCE = {
@@ -26,41 +27,33 @@ PERSISTENCE = {
 PUT_OFF_MS = 3000
 
 
-class Nodes:
-    def __init__(self, history, persistence, links):
-        self.history, self.persistence, self.links = history, persistence, links
-        self.servers, self.lives = {}, {}
-        self.killed = {}  # those that are down because we killed them, and when
+class Nodes(Stage):
+    def __init__(self, history, persistence):
+        super().__init__(history)
+        self.persistence, self.links, self.lives = persistence, {name: Link() for name in "abc"}, {}
         try:
-            for name in links:
-                # The whole history is to be there at the end: nothing is trimmed.
-                self.servers[name] = Server(clock=None, lease={"events-maxlen": 0, "retain-count": 0}, redis=SETTINGS | PERSISTENCE[persistence])
+            for name in self.links:
+                self.servers[name] = Server(clock=None, lease=LEASE, redis=SETTINGS | PERSISTENCE[persistence])
                 self.lives[name] = 0
         except BaseException:
             self.discard()
             raise
         self.lock, self.synced, self.marks = threading.Lock(), {}, []
-        self.begin_line(next(iter(links)), now())
+        self.begin_line(next(iter(self.links)), now())
         for name in self.replicas():
             self.follow(name)
 
     def replicas(self):
         return [name for name in self.servers if name != self.primary]
 
-    def port(self, name):
-        return self.servers[name].port
+    def home(self, room):
+        return self.primary
 
-    def tell(self, name, *command, timeout=2):
-        """The reply to one command on a connection of its own."""
-        connection = Connection(self.port(name), timeout=timeout)
-        try:
-            return connection(*command)
-        finally:
-            connection.close()
+    def groups(self):
+        return {self.primary: self.replicas()}
 
-    def info(self, name):
-        lines = self.tell(name, "INFO replication", timeout=0.5).decode().splitlines()
-        return dict(line.split(":", 1) for line in lines if ":" in line)
+    def caller(self, who, timeout):
+        return Caller(self, self.history, who, timeout)
 
     # ---------------------------------------------------------------- lines
 
@@ -95,27 +88,52 @@ class Nodes:
 
     # ---------------------------------------------------------------- processes
 
-    def kill(self, name):
+    def ends(self, name):
         with self.lock:
             self.lives[name] += 1
             self.synced.pop(name, None)
+
+    def kill(self, name):
+        self.ends(name)
         self.servers[name].stop("kill")
-        self.killed[name] = now()
+        self.down[name] = {"always": now(), "everysec": now() - PUT_OFF_MS, "rdb": 0}[self.persistence]
+
+    def shut_down(self, name):
+        """SHUTDOWN, which first waits for its replicas; what is on its way is not ours to await."""
+        self.down[name] = 0
+        waiting = Connection(self.port(name))
+        waiting.send([["SHUTDOWN"]])
+        return waiting
+
+    def is_shut_down(self, name):
+        self.servers[name].process.wait(30)
+        self.ends(name)
+        self.servers[name].close_connections()
+        self.down[name] = now()
 
     def restart_primary(self):
-        """The primary, killed, comes back with what its disk has."""
+        """The primary, which we ended, comes back with what its disk has."""
         self.servers[self.primary].set(replicaof="no one")
-        at = self.killed[self.primary]
-        self.begin_line(self.primary, {"always": at, "everysec": at - PUT_OFF_MS, "rdb": 0}[self.persistence])
+        self.begin_line(self.primary, self.down[self.primary])
         self.start(self.primary)
 
     def restart_replica(self, name):
         self.follow(name)
         self.start(name)
 
-    def start(self, name):
-        self.servers[name].start()
-        del self.killed[name]
+    def settle(self):
+        """Until no single fault can undo what was: all nodes have it, on their disks too."""
+        self.in_step()
+        if self.persistence == "everysec":
+            time.sleep(PUT_OFF_MS / 1000)
+        for name in self.servers:
+            wait_until(lambda name=name: self.saved(name), 30, "all is on disk")
+
+    def saved(self, name):
+        try:
+            return self.tell(name, "SAVE", timeout=10)
+        except Refused:  # a save in the background is under way
+            return None
 
     # ---------------------------------------------------------------- watching
 
@@ -159,22 +177,7 @@ class Nodes:
         for link in self.links.values():
             link.heal()
 
-    def ended_by_itself(self):
-        """A server that nobody killed and that is not there, with what it said last."""
-        for name, server in self.servers.items():
-            if name not in self.killed and not server.running():
-                return f"{name} ended with {server.process.returncode}:\n{server.log()[-6000:]}"
-        return None
-
-    def alarms(self):
-        for name, server in self.servers.items():
-            log = server.log()
-            if alarm := ALARMS.search(log):
-                yield f"{name}: {log[max(0, alarm.start() - 500):alarm.end() + 4000]}"
-
     def discard(self):
-        for server in self.servers.values():
-            server.discard()
+        super().discard()
         for link in self.links.values():
             link.close()
-

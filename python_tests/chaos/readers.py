@@ -5,8 +5,9 @@ import time
 from harness import events
 from harness.resp import Connection, Refused
 
-from .nodes import GONE
-from .traffic import ROOMS, Actor, Session, opened
+from .caller import GONE
+from .scene import ROOMS
+from .traffic import Actor, Session, opened
 
 GROUP = "chaos"
 
@@ -31,15 +32,14 @@ class Reader(Actor):
         if session is None:
             time.sleep(0.02)
             return False
-        name, epoch = session.name, session.epoch
         if self.chance.random() < 0.2:
             self.heard(room, self.call(*session.renewal()))
         if room not in self.positions:
-            reply = self.heard(room, self.call("SNAPSHOT", room, name, epoch, "COUNT", self.chance.randrange(1, 20)))
+            reply = self.heard(room, self.call(*session.saying("SNAPSHOT", "COUNT", self.chance.randrange(1, 20))))
             if reply:
                 self.positions[room] = reply["gen"], reply["current"]
             return False
-        reply = self.heard(room, self.call("REPLAY", room, name, epoch, *self.positions[room], "COUNT", self.chance.randrange(5, 200)))
+        reply = self.heard(room, self.call(*session.saying("REPLAY", *self.positions[room], "COUNT", self.chance.randrange(5, 200))))
         if not reply:
             return False
         if reply["status"] == b"resync":
@@ -47,12 +47,12 @@ class Reader(Actor):
             return False
         self.positions[room] = reply["gen"], reply["next"]
         if self.chance.random() < 0.2:
-            self.call("ACK", room, name, epoch, reply["next"])
+            self.call(*session.saying("ACK", reply["next"]))
         return reply["next"] == reply["current"]
 
     def session(self, room):
         if room not in self.sessions:
-            session = opened(self.call, Session(room, self.who, "default", self.fresh("s")), 10000, tries=1)
+            session = opened(self.call, Session(room, self.who, "default", self.fresh("s"), f"token of {self.who}"), 10000, tries=1)
             if session is None:
                 return None
             self.sessions[room] = session
@@ -109,9 +109,11 @@ class Listener(Follower):
 
     def __init__(self, *args):
         super().__init__(*args)
-        self.places = dict.fromkeys(self.streams, "0")
+        self.world = None
 
     def step(self):
+        if self.world != self.nodes.world:  # the streams begin anew
+            self.world, self.places = self.nodes.world, dict.fromkeys(self.streams, "0")
         try:
             if self.connection is None or self.chance.random() < 0.05:
                 self.leave()

@@ -1,4 +1,4 @@
-"""Those who write: devices that come and go, a gateway, a bot, a moderator, and the probes by which availability is measured."""
+"""Those who speak for sessions: devices that come and go, a gateway, a bot, and the probes by which availability is measured."""
 
 import collections
 import random
@@ -7,13 +7,9 @@ import time
 
 from harness.resp import Refused
 
-from .caller import Caller
+from .scene import DEVICES, GRANTED, ROOMS, TTL_MS, USERS
 
-ROOMS = ["plain", "{tag}granted", "quiet", "{tag}busy"]
-GRANTED = {"{tag}granted"}
-USERS = [f"user{number}" for number in range(8)]
-DEVICES = ["phone", "laptop"]
-TTL_MS = 5000
+STATES = ["new", "connecting", "checking", "connected", "completed", "disconnected", "failed", "closed"]
 
 
 class Actor(threading.Thread):
@@ -23,7 +19,7 @@ class Actor(threading.Thread):
 
     def __init__(self, nodes, history, stopping, seed, who, timeout=1.0):
         super().__init__(name=who, daemon=True)
-        self.call = Caller(nodes, history, who, timeout)
+        self.call = nodes.caller(who, timeout)
         self.nodes, self.history, self.who, self.stopping = nodes, history, who, stopping
         self.chance = random.Random(f"{seed} {who}")
         self.numbers = iter(range(1 << 40))
@@ -46,20 +42,28 @@ class Actor(threading.Thread):
 
 
 class Session:
-    def __init__(self, room, user, device, name):
+    """What its client knows of it. With a token every command of it tells that."""
+
+    def __init__(self, room, user, device, name, token=None):
         self.room, self.user, self.device, self.name = room, user, device, name
-        self.epoch, self.seq = None, 0
+        self.token, self.epoch, self.seq = token, None, 0
 
     @property
-    def id(self):
-        return self.room, self.name, self.epoch
+    def secret(self):
+        return ["TOKEN", self.token] if self.token else []
 
     def opening(self, ttl=TTL_MS):
-        return "OPEN", self.room, self.user, "DEVICE", self.device, "SESSION", self.name, "TTL", ttl
+        return "OPEN", self.room, self.user, "DEVICE", self.device, "SESSION", self.name, "TTL", ttl, *self.secret
 
-    def renewal(self):
+    def saying(self, op, *args):
+        return op, self.room, self.name, self.epoch, *args, *self.secret
+
+    def beat(self):
         self.seq += 1
-        return "RENEW", self.room, self.name, self.epoch, self.seq
+        return self.seq
+
+    def renewal(self, *report):
+        return self.saying("RENEW", self.beat(), *report)
 
 
 def opened(caller, session, ttl=TTL_MS, tries=5):
@@ -86,55 +90,66 @@ class Devices(Actor):
             self.open()
             return
         session = self.chance.choice(self.live)
-        act = self.chance.choices([self.renew, self.send, self.leave, self.acknowledge, self.open_again, self.resend, self.beyond],
-                                  [50, 20, 4, 6, 2, 6, 6])[0]
+        act = self.chance.choices([self.renew, self.report, self.send, self.leave, self.acknowledge, self.open_again, self.resend, self.beyond, self.intrude],
+                                  [40, 10, 20, 4, 6, 2, 6, 6, 6])[0]
         act(session)
 
     def open(self):
-        session = Session(self.chance.choice(ROOMS), self.chance.choice(USERS), self.chance.choice(DEVICES), self.fresh("s"))
+        name = self.fresh("s")
+        token = f"token of {name}" if self.chance.random() < 0.5 else None
+        session = Session(self.chance.choice(ROOMS), self.chance.choice(USERS), self.chance.choice(DEVICES), name, token)
         if opened(self.call, session):
             self.live.append(session)
         else:
             time.sleep(0.02)
 
     def renew(self, session):
-        command = session.renewal()
-        reply = self.call.insist(*command, tries=3)
-        self.heard(session, reply)
+        self.heard(session, self.call.insist(*session.renewal(), tries=3))
+
+    def report(self, session):
+        """The state of its connection."""
+        state = self.chance.choices(STATES, [2, 2, 2, 4, 2, 4, 4, 1])[0]
+        self.heard(session, self.call.insist(*session.renewal("STATE", state), tries=3))
+        if state == "closed":
+            self.forget(session)
 
     def send(self, session):
         id = self.fresh("m")
         self.sent.append((session.room, session.user, id))
-        self.heard(session, self.call.insist("SEND", session.room, session.name, session.epoch, id, "of " + id, tries=3))
+        self.heard(session, self.call.insist(*session.saying("SEND", id, "of " + id), tries=3))
 
     def resend(self, session):
         """An old message once more: by whoever is there of its user, or for it."""
         if self.sent:
             room, user, id = self.chance.choice(self.sent)
             if (room, user) == (session.room, session.user):
-                self.call("SEND", room, session.name, session.epoch, id, "of " + id)
+                self.call(*session.saying("SEND", id, "of " + id))
             else:
                 self.call("POST", room, user, id, "of " + id)
 
     def leave(self, session):
-        linger = ["LINGER", 500] if self.chance.random() < 0.3 else []
-        self.call.insist("LEAVE", session.room, session.name, session.epoch, *linger, tries=3)
+        linger = ["LINGER", 500] if self.chance.random() < 0.5 else []
+        self.call.insist(*session.saying("LEAVE", *linger), tries=3)
         self.forget(session)
 
     def acknowledge(self, session):
-        self.call("ACK", session.room, session.name, session.epoch, self.chance.randrange(1, 30))
+        self.call(*session.saying("ACK", self.chance.randrange(1, 30)))
 
     def open_again(self, session):
         self.heard(session, self.call(*session.opening()))
 
     def beyond(self, _):
-        """A request of a session that has ended."""
+        """A request of a session that has ended, or lingers."""
         if self.ended:
             session = self.chance.choice(self.ended)
-            if self.chance.random() < 0.5:
-                self.call(*session.renewal())
-            else:
-                self.call("SEND", session.room, session.name, session.epoch, self.fresh("late"), "late")
+            self.call(*(session.renewal() if self.chance.random() < 0.5 else session.saying("SEND", self.fresh("late"), "late")))
+
+    def intrude(self, session):
+        """Someone knows a session's name, but not its token."""
+        if session.token:
+            op, *args = self.chance.choice([("RENEW", session.seq + 100), ("SEND", self.fresh("stolen"), "stolen"), ("ACK", 1), ("LEAVE",)])
+            wrong = self.chance.choice([[], ["TOKEN", "another"], ["TOKEN", session.token + "!"]])
+            self.call(op, session.room, session.name, session.epoch, *args, *wrong)
 
     def heard(self, session, reply):
         if isinstance(reply, Refused) and reply.code in ("STALE", "DENIED"):
@@ -147,25 +162,34 @@ class Devices(Actor):
 
 
 class Gateway(Actor):
-    """Beats for many sessions of one room at once."""
+    """Beats for many sessions of one room at once, with tokens or without; sometimes one of these is wrong."""
 
     pause = 0.1
 
     def __init__(self, *args):
         super().__init__(*args)
         self.room = self.chance.choice([room for room in ROOMS if room not in GRANTED])
+        self.token = self.chance.choice([None, "secret"])
         self.sessions = []
 
     def step(self):
         while len(self.sessions) < 10 and not self.stopping.is_set():
-            session = opened(self.call, Session(self.room, f"{self.who}-guest{len(self.sessions)}", "default", self.fresh("s")))
+            session = opened(self.call, Session(self.room, f"{self.who}-guest{len(self.sessions)}", "default", self.fresh("s"), self.token))
             if session is None:
                 return
             self.sessions.append(session)
-        items = [word for session in self.sessions for word in session.renewal()[2:]]
-        reply = self.call.insist("MRENEW", self.room, *items, tries=3)
+        reply = self.call.insist("MRENEW", self.room, *(self.with_tokens() if self.token else self.without()), tries=3)
         if isinstance(reply, list):
-            self.sessions = [session for session, (status, _) in zip(self.sessions, reply) if status not in (b"stale", b"denied")]
+            self.sessions = [session for session, (status, why) in zip(self.sessions, reply) if status not in (b"stale", b"denied") or why == b"token"]
+
+    def without(self):
+        return [word for session in self.sessions for word in (session.name, session.epoch, session.beat())]
+
+    def with_tokens(self):
+        tokens = [self.token] * len(self.sessions)
+        if self.chance.random() < 0.1:
+            tokens[self.chance.randrange(len(tokens))] = self.chance.choice(["wrong", ""])
+        return ["TOKENS", *(word for session, token in zip(self.sessions, tokens) for word in (session.name, session.epoch, session.beat(), token))]
 
 
 class Bot(Actor):
@@ -178,39 +202,6 @@ class Bot(Actor):
         reply = self.call.insist("POST", room, self.who, id, "of " + id)
         if isinstance(reply, dict):
             self.call("MARK", room, self.chance.choice(USERS), self.chance.choice(DEVICES), self.chance.choice(["QUEUED", "WRITTEN"]), reply["seq"])
-
-
-class Moderator(Actor):
-    """Revokes and grants, with versions, each until it is acknowledged; sometimes it kicks. The only one to do so."""
-
-    pause = 0.1
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.version, self.out = 0, collections.deque()
-
-    def step(self):
-        if self.version == 0:
-            self.begin()
-        if len(self.out) > 4 or self.out and self.chance.random() < 0.5:
-            self.grant(*self.out.popleft())
-            return
-        room, user = self.chance.choice(ROOMS), self.chance.choice(USERS)
-        if self.chance.random() < 0.1:
-            self.call("KICK", room, "USER", user)
-        elif (room, user) not in self.out:
-            self.version += 1
-            self.call.insist("REVOKE", room, user, "VERSION", self.version, tries=1000)
-            self.out.append((room, user))
-
-    def begin(self):
-        for room in GRANTED:
-            for user in USERS + ["probe-b", "reader-a", "reader-b", "reader-everywhere"]:
-                self.grant(room, user)
-
-    def grant(self, room, user):
-        self.version += 1
-        self.call.insist("GRANT", room, user, "WRITE", "VERSION", self.version, tries=1000)
 
 
 class Probe(Actor):

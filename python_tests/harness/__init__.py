@@ -13,6 +13,7 @@
 `@pytest.mark.ways("plain-resp3")` limits that. Only LEASE.* commands take the way, and LEASE.CLOCK does not.
 
 A command is one text, split at its spaces, or its arguments (str, bytes, int, float): `client("LEASE.GET", room, b"\\xff")`.
+Every reply to a LEASE.* command, on whatever connection, is held to harness.contract, and so is every event and message that is read here.
 Replies are bytes, ints, lists, None; map replies (ROSTER's leases too) are dicts with text fields in either protocol.
     client(command)            the reply; raises Refused (.text, .head, .code)
     client.refusal(command)    head of the error, as `STALE superseded 7`; fails if the command is accepted

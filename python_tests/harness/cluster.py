@@ -15,8 +15,8 @@ class Cluster:
     """`start` is the fixture: it ends the nodes with the test. The options are those of each node."""
 
     def __init__(self, start, nodes=3, redis=None, **options):
-        settings = {"cluster-enabled": "yes", "cluster-node-timeout": "15000", **(redis or {})}
-        self.nodes = [start(redis=settings | {"cluster-port": free_port()}, **options) for _ in range(nodes)]
+        self.settings = {"cluster-enabled": "yes", "cluster-node-timeout": "15000", **(redis or {})}
+        self.nodes = [start(redis=self.settings | {"cluster-port": free_port()}, **options) for _ in range(nodes)]
         for place, node in enumerate(self.nodes):
             # Epochs apart from the start: else the nodes argue about them for a while.
             node.call("CLUSTER", "SET-CONFIG-EPOCH", place + 1)
@@ -36,8 +36,7 @@ class Cluster:
 
     def replica_of(self, start, primary, **options):
         """A further node, which follows this one."""
-        settings = {"cluster-enabled": "yes", "cluster-node-timeout": "15000", "cluster-port": free_port()}
-        node = start(redis=settings, **options)
+        node = start(redis=self.settings | {"cluster-port": free_port()}, **options)
         self.nodes.append(node)
         self.introduce(node)
         wait_until(lambda: all(self.knows_all(node) for node in self.nodes), 60, "the nodes have met")

@@ -2,9 +2,13 @@
 
 import re
 
-NUMBERS = {"v", "n", "log_seq", "epoch", "user_leases", "at", "observed_at", "expires_at", "due", "lag_ms", "replaced_by", "until",
-           "seq", "active"}
-TEXTS = {"type", "gen", "reason", "state", "level"}
+from .conform import is_literal, is_number, names_of, reader
+from .contract import AnyEvent
+
+NUMBERS = names_of(AnyEvent, is_number)
+TEXTS = names_of(AnyEvent, lambda kind: is_literal(kind, str)) | {"gen"}
+read_event = reader(AnyEvent)
+DIGITS = re.compile(rb"0|[1-9]\d*")
 
 
 def stream(room, name="events"):
@@ -25,15 +29,14 @@ def newest(connection, room, count):
 
 
 def entry(id, fields):
-    found = {"id": id.decode()}
-    for name, value in zip(fields[::2], fields[1::2], strict=True):
-        name = name.decode()
-        assert name not in found, f"{name} twice in event {id}"
-        if name in NUMBERS:
-            assert re.fullmatch(rb"0|[1-9]\d*", value), f"{name} of event {id} is {value}"
-            value = int(value)
-        found[name] = value.decode() if name in TEXTS else value
-    return found
+    found = read_event(numbered(fields, NUMBERS), mapped=False)
+    return {"id": id.decode()} | {name: value.decode() if name in TEXTS else value for name, value in found.items()}
+
+
+def numbered(fields, names):
+    """The fields of a stream entry, with those of these names as int."""
+    return [part for name, value in zip(fields[::2], fields[1::2], strict=True)
+            for part in (name, int(value) if name.decode() in names and DIGITS.fullmatch(value) else value)]
 
 
 def gen_order(gen):

@@ -57,7 +57,9 @@ class Server:
         self.config = self.path / "server.conf"
         self.process, self.port, self.connections, self.by_db = None, None, [], {}
         self.aside = set()  # (db, room) whose events do not tell the whole story: renamed, copied, restored, flushed
-        settings = DEFAULTS | {"dir": str(self.path)} | {name: str(value) for name, value in (redis or {}).items()}
+        # The cron is where the server notices that a child has ended. Where time is real it runs as often as everywhere.
+        often = {} if clock is None else {"hz": "100"}
+        settings = DEFAULTS | often | {"dir": str(self.path)} | {name: str(value) for name, value in (redis or {}).items()}
         if primary:
             settings["replicaof"] = f"127.0.0.1 {primary.port}"
         self.config.write_text("".join(f"{name} {value}\n" for name, value in settings.items()) + self.load_line())

@@ -1,28 +1,23 @@
-"""Map replies as dicts, whatever the protocol made of them.
+"""Replies read by their types: a map is a dict, whatever the protocol made of it; field names become text, values stay bytes."""
 
-A map is a RESP3 map, but a flat field/value array in RESP2 and in scripts. Field names become text, values stay bytes.
-"""
+from .conform import reader
+from .contract import REPLIES
 
-MAPS = {"OPEN", "GET", "ROSTER", "STATS", "SEND", "POST", "REPLAY", "SNAPSHOT", "GRANTS", "LAG"}
-LISTS_OF_MAPS = {"leases", "grants", "holders"}
-
-
-def as_map(reply):
-    if reply is None:
-        return None
-    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    return {field.decode(): value for field, value in pairs}
+READERS = {name: reader(kind) for name, kind in REPLIES.items()}
 
 
-def normal(command, reply):
-    """The reply to `command` (a list of arguments) with its maps as dicts."""
-    name = command[0].upper() if isinstance(command[0], str) else command[0].decode("latin1").upper()
-    if isinstance(reply, Exception) or not name.startswith("LEASE.") or name[6:] not in MAPS:
+def name_of(command):
+    name = command[0]
+    return name.upper() if isinstance(name, str) else name.decode("latin1").upper()
+
+
+def normal(command, reply, mapped=None):
+    """The reply to `command` (a list of arguments) with its maps as dicts; `mapped` as for `conform.reader`. Fails on what the contract
+    does not know."""
+    name = name_of(command)
+    if isinstance(reply, Exception) or name not in READERS:
         return reply
-    found = as_map(reply)
-    for field in LISTS_OF_MAPS & set(found or {}):
-        if isinstance(found[field], list):  # STATS tells their number
-            found[field] = [as_map(part) for part in found[field]]
-    if found and "entries" in found:
-        found["entries"] = [(seq, as_map(entry)) for seq, entry in found["entries"]]
+    found = READERS[name](reply, mapped)
+    if isinstance(found, dict) and "entries" in found:
+        found["entries"] = [tuple(entry) for entry in found["entries"]]
     return found

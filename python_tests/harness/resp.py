@@ -1,4 +1,4 @@
-"""One connection through redis-py, with replies as bytes and refusals as values.
+"""One connection through redis-py, with replies as bytes and refusals as values, each held to the contract.
 
 redis-py strips some error codes from the text and may raise or return an error, depending on where it stands. Here an
 error is always a `Refused` holding the text as the server sent it; whoever sent the command decides whether to raise it.
@@ -8,6 +8,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.connection import Connection as Socket
 from redis.retry import Retry
+
+from .witness import Witness
 
 
 class Refused(Exception):
@@ -31,7 +33,7 @@ class Connection:
         self.socket = Socket(host="127.0.0.1", port=port, protocol=protocol, db=db, username=username, password=password,
                              socket_timeout=timeout, retry=Retry(NoBackoff(), 0), driver_info=None)
         self.socket.connect()
-        self.protocol, self.timeout = protocol, timeout
+        self.protocol, self.timeout, self.witness = protocol, timeout, Witness(protocol)
 
     def __call__(self, *command):
         """The reply to one command, written as one text or as its arguments; raises `Refused`."""
@@ -44,7 +46,10 @@ class Connection:
         """The replies to many commands sent in one write; a refusal stands in its place as a value."""
         commands = [words(command) for command in commands]
         self.send(commands)
-        return [self.read() for _ in commands]
+        replies = [self.read() for _ in commands]
+        for command, reply in zip(commands, replies):
+            self.witness(command, reply)
+        return replies
 
     def send(self, commands):
         self.socket.send_packed_command(self.socket.pack_commands(commands))

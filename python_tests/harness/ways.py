@@ -6,8 +6,7 @@ Only the module's commands take the way, and LEASE.CLOCK does not: inside a tran
 from dataclasses import dataclass
 
 from .resp import Refused, words
-
-SCRIPT = "return redis.pcall(unpack(ARGV))"
+from .witness import SCRIPT, from_lua
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Way:
     def unwrap(self, command, replies):
         """The one reply among those to what `wrap` sent. A command refused while queueing spoils its transaction."""
         if len(replies) == 1:
-            return replies[0]
+            return from_lua(replies[0]) if self.name == "eval" else replies[0]
         _, queued, executed = replies
         return queued if isinstance(queued, Refused) else executed[0]
 

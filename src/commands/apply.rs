@@ -39,7 +39,10 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         apply(ctx, name, payload, &env)
     };
     if let Err(Corrupt(reason)) = applied {
-        log::warning(&format!("effects were not applied: {reason}"));
+        log::warning(&format!(
+            "effects were not applied: {reason}; they are damaged, or a newer module wrote them. Upgrade the module here, \
+             then let this node load or sync again"
+        ));
         return Err(Refusal::Bad("the effects are corrupt"));
     }
     ctx.reply().simple(c"OK");
@@ -49,11 +52,16 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
 fn apply(ctx: Ctx, name: Str<'_>, payload: &[u8], env: &Env) -> Result<(), Corrupt> {
     let effects = codec::decode(payload, env.now)?;
     let signals = effects.iter().any(Effect::is_watched);
+    let begins = matches!(effects.first(), Some(Effect::Began(_)));
     let mut key = Key::write(ctx, name);
-    if let (Kind::Missing, Some(Effect::Began(_))) = (key.kind(&ROOM), effects.first()) {
+    if let (Kind::Missing, true) = (key.kind(&ROOM), begins) {
         key.set_value(&ROOM, Box::new(RoomValue::new(Room::default(), Arrival::Settled)));
     }
     if let Kind::Value(value) = key.kind(&ROOM) {
+        if begins {
+            // However it came here, another node has begun its history since.
+            value.arrival = Arrival::Settled;
+        }
         unit::apply(ctx, name, value, &effects, env);
     }
     drop(key);

@@ -16,7 +16,8 @@ const NOT_AN_INTEGER: Refusal = Refusal::Bad("value is not an integer or out of 
 const EMPTY_ID: Refusal = Refusal::Bad("an id must not be empty");
 const EMPTY_TOKEN: Refusal = Refusal::Bad("a token must not be empty");
 const COUNT_RANGE: Refusal = Refusal::Bad("COUNT must be between 1 and 10000");
-const BAD_ROOM: Refusal = Refusal::Bad("this key cannot name a room");
+const BAD_ROOM: Refusal =
+    Refusal::Bad("this key cannot name a room: it is empty, named like a stream, all hash tag, or has a stray brace");
 
 /// The most a reading command returns at once.
 pub const MAX_COUNT: u64 = 10_000;

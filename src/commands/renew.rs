@@ -39,6 +39,10 @@ pub const SPEC: CommandSpec = CommandSpec {
     entry: command_entry!(run),
 };
 
+const UNKNOWN_STATE: Refusal = Refusal::Bad(
+    "unknown STATE; it is new, connecting, checking, connected, completed, disconnected, failed or closed",
+);
+
 /// Arguments of a heartbeat that carries nothing else: the only form that is replicated as it is.
 const PLAIN: usize = 5;
 
@@ -87,7 +91,7 @@ fn parse<'a>(args: Args<'a>, beat: &mut Heartbeat<'a>, env: &Env) -> Result<Extr
     let mut options = Options::after(args, PLAIN, SPEC.args);
     while let Some(option) = options.next()? {
         match option {
-            "STATE" => extra.signal = Some(Signal::parse(options.value()?).ok_or(Refusal::Bad("unknown STATE"))?),
+            "STATE" => extra.signal = Some(Signal::parse(options.value()?).ok_or(UNKNOWN_STATE)?),
             "META" => extra.meta = Some(options.value()?),
             "TTL" => extra.ttl_ms = Some(options.int()?),
             "OBSERVED" => extra.observed_at = Some(options.int()?),

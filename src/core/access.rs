@@ -11,12 +11,13 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::DefaultHashBuilder;
 
 use super::id::Id;
+use super::index::Index;
 use super::queue::{Queue, Queued};
 use super::room::Mover;
-use super::slab::{tighten_index, Slab};
+use super::slab::Slab;
 use super::token::TokenDigest;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,7 +109,7 @@ impl Queued for Record {
 #[derive(Clone, Default)]
 pub struct Access {
     records: Slab<Record>,
-    by_user: HashTable<u32>,
+    by_user: Index,
     /// Grants that end.
     ending: Queue,
     hasher: DefaultHashBuilder,
@@ -135,7 +136,7 @@ impl Access {
     /// The slot a user's record keeps, for pages that show one user.
     pub fn slot_of(&self, user: &[u8]) -> Option<u32> {
         let same = |slot: &u32| self.records.get(*slot).is_some_and(|r| r.user.as_bytes() == user);
-        self.by_user.find(self.hasher.hash_one(user), same).copied()
+        self.by_user.find(self.hasher.hash_one(user), same)
     }
 
     /// No later than the next moment at which a grant ends.
@@ -173,7 +174,7 @@ impl Access {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let tables = [self.records.heap_bytes(), self.by_user.allocation_size(), self.ending.heap_bytes()];
+        let tables = [self.records.heap_bytes(), self.by_user.heap_bytes(), self.ending.heap_bytes()];
         let of_record = |r: &Record| {
             let devices = r.devices.iter().map(Id::heap_bytes).fold(0, usize::saturating_add);
             let list = r.devices.capacity().saturating_mul(size_of::<Id>());
@@ -186,18 +187,14 @@ impl Access {
     fn add(&mut self, user: &[u8]) -> u32 {
         let slot = self.records.insert(Record::new(user));
         let (records, hasher) = (&self.records, &self.hasher);
-        self.by_user.insert_unique(hasher.hash_one(user), slot, |slot| hash_of(records, hasher, *slot));
+        self.by_user.insert(hasher.hash_one(user), slot, |slot| hash_of(records, hasher, *slot));
         slot
     }
 
     fn remove(&mut self, slot: u32) {
-        let hash = hash_of(&self.records, &self.hasher, slot);
-        if let Ok(found) = self.by_user.find_entry(hash, |s| *s == slot) {
-            found.remove();
-        }
-        self.records.remove(slot);
         let (records, hasher) = (&self.records, &self.hasher);
-        tighten_index(&mut self.by_user, |slot| hash_of(records, hasher, *slot));
+        self.by_user.remove(hash_of(records, hasher, slot), slot, |slot| hash_of(records, hasher, *slot));
+        self.records.remove(slot);
     }
 }
 

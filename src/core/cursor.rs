@@ -9,12 +9,13 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::DefaultHashBuilder;
 
 use super::id::Id;
+use super::index::Index;
 use super::queue::{Queue, Queued};
 use super::room::Mover;
-use super::slab::{tighten_index, Slab};
+use super::slab::Slab;
 use super::users::NONE;
 
 /// Devices of one user with a record.
@@ -82,7 +83,7 @@ impl Queued for Cursor {
 pub struct Cursors {
     records: Slab<Cursor>,
     /// The first record of each user.
-    by_user: HashTable<u32>,
+    by_user: Index,
     /// All of them, by their end.
     ends: Queue,
     hasher: DefaultHashBuilder,
@@ -160,8 +161,6 @@ impl Cursors {
         let until = self.ends.bound(place);
         self.ends.remove(place, &mut self.records);
         self.records.remove(slot);
-        let (records, hasher) = (&self.records, &self.hasher);
-        tighten_index(&mut self.by_user, |slot| hash_of(records, hasher, *slot));
         until
     }
 
@@ -171,14 +170,14 @@ impl Cursors {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let tables = [self.records.heap_bytes(), self.by_user.allocation_size(), self.ends.heap_bytes()];
+        let tables = [self.records.heap_bytes(), self.by_user.heap_bytes(), self.ends.heap_bytes()];
         let ids = self.records.iter().map(|(_, c)| c.user.heap_bytes().saturating_add(c.device.heap_bytes()));
         tables.into_iter().chain(ids).fold(0, usize::saturating_add)
     }
 
     fn first_of(&self, user: &[u8]) -> Option<u32> {
         let same = |slot: &u32| self.records.get(*slot).is_some_and(|c| c.user.as_bytes() == user);
-        self.by_user.find(self.hasher.hash_one(user), same).copied()
+        self.by_user.find(self.hasher.hash_one(user), same)
     }
 
     fn slots_of(&self, user: &[u8]) -> impl Iterator<Item = u32> + '_ {
@@ -206,14 +205,14 @@ impl Cursors {
 
     /// The user's list starts at `slot` now. What it started with is still there.
     fn set_first(&mut self, user: &[u8], slot: u32) {
-        let Self { records, by_user, hasher, .. } = self;
-        let same = |first: &u32| records.get(*first).is_some_and(|c| c.user.as_bytes() == user);
-        match by_user.find_entry(hasher.hash_one(user), same) {
-            Ok(found) if slot == NONE => drop(found.remove()),
-            Ok(mut found) => *found.get_mut() = slot,
-            Err(_) => {
-                by_user.insert_unique(hasher.hash_one(user), slot, |slot| hash_of(records, hasher, *slot));
-            }
+        let (hash, before) = (self.hasher.hash_one(user), self.first_of(user));
+        let (records, hasher) = (&self.records, &self.hasher);
+        let hash_of = |slot: &u32| hash_of(records, hasher, *slot);
+        if let Some(before) = before {
+            self.by_user.remove(hash, before, hash_of);
+        }
+        if slot != NONE {
+            self.by_user.insert(hash, slot, hash_of);
         }
     }
 }

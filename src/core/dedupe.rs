@@ -12,12 +12,13 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::DefaultHashBuilder;
 use sha2::{Digest, Sha256};
 
+use super::index::Index;
 use super::queue::{Queue, Queued};
 use super::room::Mover;
-use super::slab::{tighten_index, Slab};
+use super::slab::Slab;
 use super::time::Ms48;
 
 /// Stands for a (user, message id).
@@ -94,7 +95,7 @@ impl Queued for Record {
 #[derive(Clone, Default)]
 pub struct Dedupe {
     records: Slab<Record>,
-    by_key: HashTable<u32>,
+    by_key: Index,
     windows: Queue,
     parked: Queue,
     hasher: DefaultHashBuilder,
@@ -146,7 +147,7 @@ impl Dedupe {
             place: 0,
         });
         let (records, hasher) = (&self.records, &self.hasher);
-        self.by_key.insert_unique(hasher.hash_one(accepted.key), slot, |slot| hash_of(records, hasher, *slot));
+        self.by_key.insert(hasher.hash_one(accepted.key), slot, |slot| hash_of(records, hasher, *slot));
         self.windows.push(accepted.until, slot, &mut self.records);
     }
 
@@ -163,12 +164,9 @@ impl Dedupe {
     pub fn remove(&mut self, key: &MessageKey) {
         let Some(slot) = self.slot_of(key) else { return };
         self.unqueue(slot);
-        if let Ok(found) = self.by_key.find_entry(self.hasher.hash_one(key), |s| *s == slot) {
-            found.remove();
-        }
-        self.records.remove(slot);
         let (records, hasher) = (&self.records, &self.hasher);
-        tighten_index(&mut self.by_key, |slot| hash_of(records, hasher, *slot));
+        self.by_key.remove(hasher.hash_one(key), slot, |slot| hash_of(records, hasher, *slot));
+        self.records.remove(slot);
     }
 
     /// The room has met another log: no message of it is known to be one of these.
@@ -221,12 +219,12 @@ impl Dedupe {
 
     pub fn heap_bytes(&self) -> usize {
         let queues = self.windows.heap_bytes().saturating_add(self.parked.heap_bytes());
-        self.records.heap_bytes().saturating_add(self.by_key.allocation_size()).saturating_add(queues)
+        self.records.heap_bytes().saturating_add(self.by_key.heap_bytes()).saturating_add(queues)
     }
 
     fn slot_of(&self, key: &MessageKey) -> Option<u32> {
         let same = |slot: &u32| self.records.get(*slot).is_some_and(|r| r.key == *key);
-        self.by_key.find(self.hasher.hash_one(key), same).copied()
+        self.by_key.find(self.hasher.hash_one(key), same)
     }
 
     fn unqueue(&mut self, slot: u32) {

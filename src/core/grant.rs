@@ -38,7 +38,7 @@ impl Room {
     /// `None`: stale.
     pub fn decide_grant(&self, request: &GrantRequest, env: &Env) -> Result<Option<Plan>, Refusal> {
         if request.until.is_some_and(|until| until <= env.now.unix) {
-            return Err(Refusal::Bad("UNTIL has passed"));
+            return Err(Refusal::UNTIL_HAS_PASSED);
         }
         let before = self.access.get(request.user);
         if before.is_some_and(|r| r.outdates(request.version)) {

@@ -36,6 +36,7 @@ pub mod grant;
 pub mod heartbeat;
 pub mod hold;
 pub mod id;
+pub mod index;
 pub mod lease;
 pub mod message;
 pub mod open;

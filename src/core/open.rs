@@ -210,7 +210,7 @@ fn check_span(open: &Open, env: &Env) -> Result<(), Refusal> {
         check_ttl(ttl_ms, env)?;
     }
     match open.until {
-        Some(until) if until <= env.now.unix => Err(Refusal::Bad("UNTIL has passed")),
+        Some(until) if until <= env.now.unix => Err(Refusal::UNTIL_HAS_PASSED),
         _ => Ok(()),
     }
 }

@@ -111,6 +111,9 @@ impl Refusal {
     /// What session commands answer where there is no such room or session.
     pub const UNKNOWN_SESSION: Self = Self::Stale(Stale::Unknown);
 
+    /// Of a caller that gives seconds, as often as not.
+    pub const UNTIL_HAS_PASSED: Self = Self::Bad("UNTIL has passed; it is unix time in ms");
+
     /// One of every kind: numbers and sentences make none.
     pub const KINDS: [Self; 25] = [
         Self::Bad(""),
@@ -189,25 +192,35 @@ impl Refusal {
             Self::OutOfMemory => "command not allowed when used memory > 'maxmemory'.",
             Self::Stale(Stale::Unknown) => "the room knows no such session and epoch; open a new one",
             Self::Stale(Stale::Expired) => "the lease ran out; open a new session",
-            Self::Stale(Stale::Left) => "the session has left",
-            Self::Stale(Stale::Kicked) => "the session was kicked",
-            Self::Stale(Stale::Revoked) => "the session ended when access was revoked",
-            Self::Stale(Stale::Superseded(_)) => "a newer session of this holder took over at that epoch",
-            Self::Denied(Denied::NoGrant) => "the user has no grant in this room",
-            Self::Denied(Denied::Revoked) => "access was revoked",
-            Self::Denied(Denied::ReadOnly) => "the user's grant is for reading",
-            Self::Denied(Denied::Token) => "a token is needed, or it is not the right one",
-            Self::Held(_) => "the holder has a live lease for so many ms",
-            Self::Conflict(Conflict::Session) => "this session id belongs to another holder",
-            Self::Conflict(Conflict::Message) => "this message id was used for another payload",
-            Self::Limit(Limit::Leases) => "the room has all the leases it may have",
-            Self::Limit(Limit::Id) => "an id is longer than max-id-bytes",
-            Self::Limit(Limit::Meta) => "the meta is longer than max-meta-bytes",
-            Self::Limit(Limit::Payload) => "the payload is longer than max-payload-bytes",
-            Self::Limit(Limit::Items) => "more items than one command or one user may have",
-            Self::Limit(Limit::Exhausted) => "a counter of this room is at its end",
+            Self::Stale(Stale::Left) => "the session has left; stop, unless its user asks for a new one",
+            Self::Stale(Stale::Kicked) => "the session was kicked; stop, unless its user asks for a new one",
+            Self::Stale(Stale::Revoked) => "the session ended when access was revoked; close the connection",
+            Self::Stale(Stale::Superseded(_)) => {
+                "a newer session of this holder took over at that epoch; stop, unless its user asks for a new one"
+            }
+            Self::Denied(Denied::NoGrant) => "the user has no grant in this room; LEASE.GRANT gives one",
+            Self::Denied(Denied::Revoked) => "access was revoked; LEASE.GRANT gives it back",
+            Self::Denied(Denied::ReadOnly) => "the user's grant is for reading; LEASE.GRANT with WRITE lets it send",
+            Self::Denied(Denied::Token) => "a token is needed, or it is not the right one; close the connection",
+            Self::Held(_) => "the holder has a live lease for so many ms; wait, or open without NX",
+            Self::Conflict(Conflict::Session) => {
+                "this session id belongs to another holder; give every session an id of its own"
+            }
+            Self::Conflict(Conflict::Message) => {
+                "this message id was used for another payload; give every message an id of its own"
+            }
+            Self::Limit(Limit::Leases) => "the room has all the leases it may have; try later, or raise max-leases",
+            Self::Limit(Limit::Id) => "an id is longer than max-id-bytes; shorten it, or raise the setting",
+            Self::Limit(Limit::Meta) => "the meta is longer than max-meta-bytes; shorten it, or raise the setting",
+            Self::Limit(Limit::Payload) => {
+                "the payload is longer than max-payload-bytes; shorten it, or raise the setting"
+            }
+            Self::Limit(Limit::Items) => {
+                "more items than one command or one user may have; split the batch, or name devices again"
+            }
+            Self::Limit(Limit::Exhausted) => "a counter of this room is at its end; go on in another room",
             Self::LogState => "a stream is not what the room wrote; rename it away and the room goes on",
-            Self::TryAgain => "the slot is moving, or dedupe records are being rebuilt",
+            Self::TryAgain => "the slot is moving, or dedupe records are being rebuilt; send it again in some ms",
         }
     }
 }
@@ -240,6 +253,14 @@ mod tests {
         assert!(text(Refusal::Held(12000)).starts_with("HELD 12000: "));
         assert!(text(Refusal::LogState).starts_with("LOGSTATE: "));
         assert_eq!(text(Refusal::Bad("syntax error")), "ERR syntax error");
+    }
+
+    #[test]
+    fn each_instruction_tells_the_cause_and_what_to_do() {
+        for text in Refusal::KINDS.map(|kind| kind.to_string()) {
+            let sentence = text.split_once(": ").map(|(_, sentence)| sentence);
+            assert!(sentence.is_none_or(|sentence| sentence.contains("; ")), "{text}");
+        }
     }
 
     #[test]

@@ -12,19 +12,20 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap};
 
 use super::access::Access;
 use super::cursor::Cursors;
 use super::effect::{Began, Gen};
 use super::hold::ORPHAN;
 use super::id::{Id, SessionKey, DEFAULT_DEVICE};
+use super::index::Index;
 use super::lease::{Extras, Lease, Reason};
 use super::log::Log;
 use super::policy::{OwnPolicy, Policy, Settings};
 use super::queue::{Queue, Queued};
 use super::refusal::{Denied, Refusal, Stale};
-use super::slab::{tighten_index, Slab};
+use super::slab::Slab;
 use super::time::{Now, MAX};
 use super::token;
 use super::users::{Users, NONE};
@@ -63,7 +64,7 @@ pub struct Room {
     pub(super) arrived: bool,
     pub(super) leases: Slab<Lease>,
     pub(super) extras: HashMap<u32, Box<Extras>>,
-    pub(super) sessions: HashTable<u32>,
+    pub(super) sessions: Index,
     pub(super) users: Users,
     pub(super) deadlines: Queue,
     pub(super) tombstones: Queue,
@@ -239,7 +240,7 @@ impl Room {
                 .get(*slot)
                 .is_some_and(|l| l.session == key && (key != SessionKey::Long || self.long_session(*slot) == session))
         };
-        self.sessions.find(hash_session(&self.hasher, key, session), same).copied()
+        self.sessions.find(hash_session(&self.hasher, key, session), same)
     }
 
     /// A session that is live, overdue, or remembered; an overdue one reads just as after its removal, so its
@@ -405,7 +406,7 @@ impl Room {
         }
         let hash = hash_session(&self.hasher, key, session);
         let Self { sessions, leases, extras, hasher, .. } = self;
-        sessions.insert_unique(hash, slot, |slot| hash_slot(hasher, leases, extras, *slot));
+        sessions.insert(hash, slot, |slot| hash_slot(hasher, leases, extras, *slot));
         self.highest = self.highest.max(epoch);
         slot
     }
@@ -421,18 +422,15 @@ impl Room {
         let until = self.tombstones.bound(place).unwrap_or_default();
         self.busy_until = self.busy_until.max(until);
         self.floor = self.floor.max(epoch);
-        let hash = hash_slot(&self.hasher, &self.leases, &self.extras, slot);
-        if let Ok(found) = self.sessions.find_entry(hash, |s| *s == slot) {
-            found.remove();
-        }
+        let Self { sessions, leases, extras, hasher, .. } = self;
+        let hash_of = |slot: &u32| hash_slot(hasher, leases, extras, *slot);
+        sessions.remove(hash_of(&slot), slot, hash_of);
         self.tombstones.remove(place, &mut self.leases);
         self.users.forget(user, device.as_bytes(), slot);
         self.leases.remove(slot);
         self.extras.remove(&slot);
-        let Self { sessions, leases, extras, hasher, .. } = self;
-        tighten_index(sessions, |slot| hash_slot(hasher, leases, extras, *slot));
-        if extras.capacity() > 32 && extras.len() <= extras.capacity() / 4 {
-            extras.shrink_to(extras.len().saturating_mul(2));
+        if self.extras.capacity() > 32 && self.extras.len() <= self.extras.capacity() / 4 {
+            self.extras.shrink_to(self.extras.len().saturating_mul(2));
         }
     }
 
@@ -491,7 +489,7 @@ impl Room {
             self.extras.values().map(|e| e.heap_bytes()).fold(self.extras.allocation_size(), usize::saturating_add);
         [
             self.leases.heap_bytes(),
-            self.sessions.allocation_size(),
+            self.sessions.heap_bytes(),
             self.users.heap_bytes(),
             self.deadlines.heap_bytes(),
             self.tombstones.heap_bytes(),

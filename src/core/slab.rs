@@ -8,8 +8,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hashbrown::HashTable;
-
 use super::room::Mover;
 
 const PAGE_BYTES: usize = 4096;
@@ -204,13 +202,6 @@ fn block_of(bytes: usize) -> usize {
 pub fn tighten<T>(v: &mut Vec<T>) {
     if v.capacity() > 8 && v.len() <= v.capacity() / 4 {
         v.shrink_to(v.len().saturating_mul(2));
-    }
-}
-
-/// The same for a table of slots.
-pub fn tighten_index(index: &mut HashTable<u32>, hash: impl Fn(&u32) -> u64) {
-    if index.capacity() > 16 && index.len() <= index.capacity() / 4 {
-        index.shrink_to(index.len().saturating_mul(2), hash);
     }
 }
 

@@ -445,6 +445,12 @@ impl Record {
                 ..Extras::default()
             })
         })?;
+        let replaced_by = extras.as_ref().and_then(|extras| extras.replaced_by);
+        match (phase, replaced_by) {
+            (Phase::Ended(Reason::Superseded), Some(by)) if by >= epoch => {}
+            (Phase::Ended(Reason::Superseded), _) | (_, Some(_)) => return Err(Corrupt("superseded by nothing")),
+            _ => {}
+        }
         let extras = Extras {
             device: (device.as_bytes() != DEFAULT_DEVICE).then(|| device.clone()),
             long_ttl_ms: short_ttl.is_none().then_some(ttl_ms),

@@ -10,11 +10,12 @@
 use std::hash::BuildHasher;
 use std::num::NonZeroU32;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap};
 
 use super::id::{Id, DEFAULT_DEVICE};
+use super::index::Index;
 use super::room::Mover;
-use super::slab::{tighten_index, Slab};
+use super::slab::Slab;
 
 /// No slot.
 pub const NONE: u32 = u32::MAX;
@@ -65,7 +66,7 @@ impl User {
 #[derive(Clone, Default)]
 pub struct Users {
     slots: Slab<User>,
-    by_id: HashTable<u32>,
+    by_id: Index,
     /// Users with a lease.
     present: u32,
     hasher: DefaultHashBuilder,
@@ -78,7 +79,7 @@ impl Users {
 
     pub fn find(&self, id: &[u8]) -> Option<u32> {
         let same = |slot: &u32| self.get(*slot).is_some_and(|u| u.id.as_bytes() == id);
-        self.by_id.find(self.hasher.hash_one(id), same).copied()
+        self.by_id.find(self.hasher.hash_one(id), same)
     }
 
     /// Users with at least one lease that nothing has removed.
@@ -167,7 +168,7 @@ impl Users {
             };
             u.id.heap_bytes().saturating_add(map)
         });
-        let index = self.slots.heap_bytes().saturating_add(self.by_id.allocation_size());
+        let index = self.slots.heap_bytes().saturating_add(self.by_id.heap_bytes());
         maps.fold(index, usize::saturating_add)
     }
 
@@ -175,18 +176,15 @@ impl Users {
         let hash = self.hasher.hash_one(user.id.as_bytes());
         let slot = self.slots.insert(user);
         let (slots, hasher) = (&self.slots, &self.hasher);
-        self.by_id.insert_unique(hash, slot, |slot| hash_of(slots, hasher, *slot));
+        self.by_id.insert(hash, slot, |slot| hash_of(slots, hasher, *slot));
         slot
     }
 
     fn remove(&mut self, user: u32) {
         let Some(entry) = self.slots.remove(user) else { return };
         let hash = self.hasher.hash_one(entry.id.as_bytes());
-        if let Ok(found) = self.by_id.find_entry(hash, |slot| *slot == user) {
-            found.remove();
-        }
         let (slots, hasher) = (&self.slots, &self.hasher);
-        tighten_index(&mut self.by_id, |slot| hash_of(slots, hasher, *slot));
+        self.by_id.remove(hash, user, |slot| hash_of(slots, hasher, *slot));
     }
 }
 

@@ -9,12 +9,13 @@
 use std::cell::{Cell, RefCell};
 use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::DefaultHashBuilder;
 
 use super::api::Ctx;
 use super::entry::{self, Timer};
 use super::strings::Str;
 use super::{clock, reaper, role};
+use crate::core::index;
 use crate::core::queue::{Queue, Queued};
 use crate::core::slab::Slab;
 use crate::core::time::Now;
@@ -28,7 +29,7 @@ struct Entry {
 #[derive(Default)]
 struct Index {
     entries: Slab<Entry>,
-    by_name: HashTable<u32>,
+    by_name: index::Index,
     queue: Queue,
     hasher: DefaultHashBuilder,
 }
@@ -42,7 +43,7 @@ impl Queued for Entry {
 impl Index {
     fn find(&self, db: i32, name: &[u8]) -> Option<u32> {
         let same = |slot: &u32| self.entries.get(*slot).is_some_and(|e| e.db == db && *e.name == *name);
-        self.by_name.find(self.hasher.hash_one((db, name)), same).copied()
+        self.by_name.find(self.hasher.hash_one((db, name)), same)
     }
 
     fn set(&mut self, db: i32, name: &[u8], bound: u64) {
@@ -54,16 +55,13 @@ impl Index {
         let slot = self.entries.insert(Entry { db, name: name.into(), place: 0 });
         self.queue.push(bound, slot, &mut self.entries);
         let (entries, hasher) = (&self.entries, &self.hasher);
-        let hash = |slot: &u32| entries.get(*slot).map_or(0, |e| hasher.hash_one((e.db, &*e.name)));
-        self.by_name.insert_unique(hasher.hash_one((db, name)), slot, hash);
+        self.by_name.insert(hasher.hash_one((db, name)), slot, |slot| hash_of(entries, hasher, *slot));
     }
 
     fn remove(&mut self, db: i32, name: &[u8]) {
         let Some(slot) = self.find(db, name) else { return };
-        let hash = self.hasher.hash_one((db, name));
-        if let Ok(found) = self.by_name.find_entry(hash, |s| *s == slot) {
-            found.remove();
-        }
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        self.by_name.remove(hasher.hash_one((db, name)), slot, |slot| hash_of(entries, hasher, *slot));
         let place = self.entries.get(slot).map_or(0, |e| e.place);
         self.queue.remove(place, &mut self.entries);
         self.entries.remove(slot);
@@ -78,6 +76,10 @@ impl Index {
             }
         }
     }
+}
+
+fn hash_of(entries: &Slab<Entry>, hasher: &DefaultHashBuilder, slot: u32) -> u64 {
+    entries.get(slot).map_or(0, |e| hasher.hash_one((e.db, &*e.name)))
 }
 
 /// The timer that has been started.

@@ -34,7 +34,7 @@ pub fn guard<T>(work: impl FnOnce() -> T) -> Option<T> {
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        log::warning(&format!("internal error at {place}"));
+        log::warning(&format!("internal error at {place}: a fault of the module, please report this line"));
     }));
 }
 
@@ -76,7 +76,7 @@ pub unsafe fn run_command(
             metrics::rejected(&refusal);
             ctx.reply().error(&refusal);
         }
-        None => ctx.reply().error(&"ERR internal error"),
+        None => ctx.reply().error(&"ERR internal error; the server's log tells where"),
     }
     OK
 }

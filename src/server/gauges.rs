@@ -112,6 +112,10 @@ fn lapsed_of(ctx: Ctx, db: i32, name: &[u8], env: &Env) -> Gauges {
     lapsed
 }
 
+pub fn any_room() -> bool {
+    total().rooms > 0
+}
+
 fn total() -> Totals {
     TOTALS.with_borrow(|all| {
         all.iter().fold(Totals::default(), |sum, t| Totals {

@@ -70,7 +70,7 @@ thread_local! {
 /// A room is about to be: from now on notifications matter. Until then the module costs other keys nothing.
 pub fn listen() {
     if !LISTENING.replace(true) && !entry::on_keyspace(Ctx::detached(), CLASSES, notified) {
-        log::warning("the server refused keyspace notifications: rooms that are moved will not be found");
+        log::warning("the server refused keyspace notifications: rooms that move will be lost sight of; restart it");
     }
 }
 

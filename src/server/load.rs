@@ -72,6 +72,7 @@ fn load(ctx: Ctx, args: Args<'_>) -> Result<(), String> {
     register::register(ctx, COMMANDS)?;
     info::register(ctx)?;
     if clock::is_manual() {
+        log::warning("the clock is manual: no lease ends unless LEASE.CLOCK moves it. For tests and rehearsals alone");
         barrier::install(ctx);
     }
     events::subscribe(ctx)

@@ -1,11 +1,17 @@
-//! The server's log. No line carries a user or device id; a session id is enough to trace.
+//! The server's log. No line carries an id of any kind, nor a room's key, which may be made of some.
 
 use std::ffi::{CStr, CString};
 
 use super::api::{api, Ctx};
 
+/// What an operator should see to; the line says how.
 pub fn warning(text: &str) {
     write(c"warning", text);
+}
+
+/// What explains something else that an operator may see.
+pub fn notice(text: &str) {
+    write(c"notice", text);
 }
 
 fn write(level: &CStr, text: &str) {

@@ -66,7 +66,7 @@ impl Log {
         let Some(last) = self.newest_first(newest).next() else { return Edges::default() };
         let mut messages = self.messages(0, newest);
         let oldest = messages.next().map_or(0, |entry| entry.ms);
-        Edges { oldest, newest: last.ms, oldest_at: messages.at() }
+        Edges { oldest, newest: last.ms, oldest_at: messages.at().unwrap_or(0) }
     }
 
     /// Messages from `first` to `last`, oldest first.
@@ -99,14 +99,17 @@ impl Messages<'_> {
         self.0.as_mut()?.field()
     }
 
-    /// `at` of the message just reached; 0 if it tells none.
-    fn at(&mut self) -> u64 {
-        while let Some((field, value)) = self.field() {
-            if field.lend().bytes() == b"at" {
-                return integer(value.lend().bytes()).unwrap_or(0);
+    /// When the message just reached was accepted: as it tells, or else the next that does, since none is younger than a
+    /// later one.
+    fn at(&mut self) -> Option<u64> {
+        loop {
+            while let Some((field, value)) = self.field() {
+                if field.lend().bytes() == b"at" {
+                    return Some(integer(value.lend().bytes()).unwrap_or(0));
+                }
             }
+            self.next()?;
         }
-        0
     }
 }
 
@@ -178,20 +181,23 @@ pub fn remembered(ctx: Ctx, room: &[u8], first: u64, last: u64, portion: Portion
     (found, None)
 }
 
-/// Of the oldest messages up to `last`, `most` at most, the first that `keeps` wants; the one after all looked at, if
-/// it wants none of them.
-pub fn first_kept(ctx: Ctx, room: &[u8], last: u64, most: usize, keeps: impl Fn(u64, u64) -> bool) -> Option<u64> {
+/// Of the oldest messages up to `last`, `most` numbers at most, the first that `keeps` wants; the one after all looked at,
+/// if it wants none of them. None if it wants the oldest. No message is younger than a later one, so few need a look.
+pub fn first_kept(ctx: Ctx, room: &[u8], last: u64, most: u64, keeps: impl Fn(u64, u64) -> bool) -> Option<u64> {
     let mut log = Log::open(ctx, room, last).ok()?;
-    let mut messages = log.messages(0, last);
-    let mut after = None;
-    for _ in 0..most {
-        let Some(entry) = messages.next() else { break };
-        if keeps(entry.ms, messages.at()) {
-            return Some(entry.ms);
+    let oldest = log.messages(0, last).next()?.ms;
+    let (mut first, mut end) = (oldest, last.saturating_add(1).min(oldest.saturating_add(most)));
+    while first < end {
+        let middle = first.midpoint(end);
+        let mut messages = log.messages(middle, last);
+        // Behind the last message there is nothing to take, and of unknown age there is no saying.
+        if messages.next().is_none_or(|entry| messages.at().is_none_or(|at| keeps(entry.ms, at))) {
+            end = middle;
+        } else {
+            first = middle + 1;
         }
-        after = Some(entry.ms + 1);
     }
-    after
+    (first > oldest).then_some(first)
 }
 
 /// Adds the message, trims to about `retained` (0: not at all), tells replicas and wakes blocked readers.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::log;
 use super::tally::{Counter, Distribution};
 use crate::core::absence::Absence;
 use crate::core::effect::{Effect, Renewed};
@@ -170,7 +171,14 @@ pub fn trim_skipped() {
     COUNTERS.trims_skipped_by_hold.add(1);
 }
 
+/// Events that no stream took. The log tells of the first; from then on the counter does.
 pub fn events_lost(lost: u64) {
+    if lost > 0 && COUNTERS.events_lost.get() == 0 {
+        log::warning(
+            "an event stream is not what its room wrote: events are lost, and counted in lease_events_lost. OPEN there \
+             answers LOGSTATE; rename the stream away",
+        );
+    }
     COUNTERS.events_lost.add(lost);
 }
 

@@ -14,6 +14,7 @@ pub mod gauges;
 pub mod info;
 pub mod keys;
 pub mod keyspace;
+pub mod latency;
 pub mod load;
 pub mod log;
 pub mod message_log;

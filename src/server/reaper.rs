@@ -13,7 +13,9 @@ use super::call::{call_replicated, Words};
 use super::keys::{Key, Kind};
 use super::rooms::{self, ROOM};
 use super::strings::{OwnedStr, Str};
-use super::{clock, deadlines, keyspace, message_log, metrics, retention, role, settings, slots, streams, unit};
+use super::{
+    clock, deadlines, keyspace, latency, message_log, metrics, retention, role, settings, slots, streams, unit,
+};
 use crate::core::plan::Plan;
 use crate::core::refusal::Refusal;
 use crate::core::room::{Env, Room};
@@ -46,19 +48,21 @@ pub fn tick(ctx: Ctx) {
     let slice = Duration::from_micros(settings::settings().reap_slice_us());
     let start = Instant::now();
     let env = rooms::env();
-    let mut worked = false;
-    while let Some((db, name)) = deadlines::due(env.now.mono) {
-        worked = true;
+    let mut took = Duration::ZERO;
+    while took < slice {
+        let Some((db, name)) = deadlines::due(env.now.mono) else { break };
         visit(ctx, db, &name, &env, || start.elapsed() >= slice);
-        if start.elapsed() >= slice {
-            metrics::slice(start.elapsed());
-            return deadlines::arm_soon();
-        }
+        took = start.elapsed();
     }
-    if worked {
-        metrics::slice(start.elapsed());
+    if !took.is_zero() {
+        metrics::slice(took);
+        latency::sample(ctx, took);
     }
-    deadlines::arm(ctx);
+    if took < slice {
+        deadlines::arm(ctx);
+    } else {
+        deadlines::arm_soon();
+    }
 }
 
 /// Everything that is due now, to the end: what moving a manual clock does.

@@ -12,10 +12,8 @@ use crate::core::plan::Plan;
 use crate::core::refusal::Refusal;
 use crate::core::room::{Env, Room};
 
-/// Messages that one step looks at.
+/// Messages that one step takes, or learns.
 const PER_STEP: usize = 64;
-/// Messages that TRIM looks at in one go.
-const PER_LOOK: usize = 4096;
 /// What a room learns in one step of a log it has met. A payload is read whole, to be digested.
 const LEARNED_PER_STEP: Portion = Portion { messages: PER_STEP, bytes: 64 << 10 };
 /// The same at once, before its first answer.
@@ -32,7 +30,7 @@ pub fn step(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<bool, Refusal> {
     else {
         return Ok(false);
     };
-    if is_old && trim_old(ctx, name, newest, PER_STEP, env)? > 0 {
+    if is_old && trim_old(ctx, name, newest, PER_STEP as u64, env)? > 0 {
         notice(ctx, name, env)?;
         return Ok(true);
     }
@@ -82,7 +80,7 @@ pub fn recall_fresh(ctx: Ctx, name: Str<'_>, room: &Room, env: &Env) -> (Plan, R
 }
 
 /// Takes what is too old among the `most` oldest messages out of the log; how many went.
-fn trim_old(ctx: Ctx, name: Str<'_>, newest: u64, most: usize, env: &Env) -> Result<u64, Refusal> {
+fn trim_old(ctx: Ctx, name: Str<'_>, newest: u64, most: u64, env: &Env) -> Result<u64, Refusal> {
     // The stream cannot be read while the room is borrowed, so its messages are judged by a copy of what judges them.
     let Some(ages) = with_room(ctx, name, env, |room| room.ages(env))? else { return Ok(0) };
     let keeps = |seq, at| ages.kept_until(seq, at, env) > env.now.mono;
@@ -116,14 +114,7 @@ pub fn trim(ctx: Ctx, name: Str<'_>, env: &Env) -> Result<u64, Refusal> {
     else {
         return Ok(0);
     };
-    let mut gone = 0;
-    loop {
-        let went = trim_old(ctx, name, newest, PER_LOOK, env)?;
-        gone += went;
-        if went < PER_LOOK as u64 {
-            break;
-        }
-    }
+    let mut gone = trim_old(ctx, name, newest, u64::MAX, env)?;
     if retained > 0 {
         gone += message_log::trim_to(ctx, name.bytes(), retained)?;
     }

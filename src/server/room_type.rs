@@ -75,7 +75,7 @@ unsafe extern "C" fn rdb_load(rdb: *mut RedisModuleIO, encoding: c_int) -> *mut 
     match guard(|| read_room(rdb, encoding)) {
         Some(Ok(value)) => Box::into_raw(Box::new(value)).cast(),
         Some(Err(reason)) => {
-            log::warning(&format!("a room was not loaded: {reason}"));
+            log::warning(&format!("a room was not loaded: {reason}; it is damaged, or a newer module wrote it"));
             std::ptr::null_mut()
         }
         None => std::ptr::null_mut(),

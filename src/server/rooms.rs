@@ -10,7 +10,7 @@ use std::cell::Cell;
 use super::api::{self, Ctx};
 use super::keys::{Key, KeyType, Kind};
 use super::strings::Str;
-use super::{clock, deadlines, keyspace, message_log, role, settings, slots, streams, unit};
+use super::{clock, deadlines, gauges, keyspace, log, message_log, role, settings, slots, streams, unit};
 use crate::commands::args;
 use crate::core::effect::{Began, Gen, MetLog, Recovery};
 use crate::core::refusal::Refusal;
@@ -117,6 +117,11 @@ pub fn begin_era() {
     let gen = draw_gen(now);
     ERA.with(|era| era.set(Era { serial: era.get().serial.wrapping_add(1), gen, at: now.mono }));
     deadlines::look_at_all(now.mono);
+    if gauges::any_room() {
+        log::notice(
+            "after this load or promotion rooms begin another gen, and leases have at least recovery-grace-ms left",
+        );
+    }
 }
 
 /// Whether the room has begun the history it is to have on this node.

@@ -1,0 +1,207 @@
+"""What operators look at: the exporter's script, the scrape, the dashboard and the alerts, LATENCY, the server's log."""
+
+import json
+import re
+from itertools import combinations
+
+import pytest
+import yaml
+
+from golden import crc64
+from harness import Client, Way, wait_until
+from harness.events import stream
+from test_docs import ROOT, anchors, code, table
+from test_info import COUNTERS, GAUGES, MEASURED
+
+PLAIN = Way("plain", 3)
+FOLDER = ROOT / "docs/operations"
+PAGE = (FOLDER / "README.md").read_text()
+# What redis_exporter tells of the server itself, as far as it is used here.
+OF_THE_SERVER = {"redis_up", "redis_instance_info", "redis_memory_used_bytes", "redis_memory_max_bytes", "redis_evicted_keys_total"}
+ROWS = ["Presence", "Endings", "Reaper", "Messages", "Replay and resync", "Errors", "Memory"]
+
+
+def prefixed(names):
+    return {f"lease_{name}" for name in names}
+
+
+COUNTED = prefixed(COUNTERS) | {"redis_evicted_keys_total"}
+SHOWN = prefixed(GAUGES) | OF_THE_SERVER - COUNTED | prefixed(f"{name}_{figure}" for name in MEASURED for figure in ("p50", "p99", "max"))
+
+
+# -------------------------------------------------------------------- Prometheus
+
+def test_the_exporters_script_tells_every_field(server):
+    """Names and numbers in turn, as texts; the exporter calls it with a 0 as its one argument."""
+    server.call("LEASE.OPEN r u")
+    server.call("ACL SETUSER exporter on >secret +info +eval")
+    told = server.connect(username="exporter", password="secret")("EVAL", (FOLDER / "lease.lua").read_text(), 0, 0)
+    pairs = dict(zip(told[::2], told[1::2], strict=True))
+    assert pairs == {name.encode(): b"%d" % number for name, number in server.info("lease").items()}
+    assert pairs[b"lease_active_leases"] == b"1"
+
+
+def test_the_scrape_gives_the_numbers_their_names():
+    scrape = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    assert [(FOLDER / name).exists() for name in scrape["rule_files"]] == [True]
+    rules = scrape["scrape_configs"][0]["metric_relabel_configs"]
+    told = {"__name__": "redis_script_values", "key": "lease_rooms", "filename": "lease.lua", "instance": "i"}
+    assert relabelled(told, rules) == {"__name__": "lease_rooms", "instance": "i"}
+    for other in {"__name__": "redis_script_values", "key": "x", "filename": "y.lua"}, {"__name__": "redis_key_size", "key": "lease_rooms"}:
+        assert relabelled(other, rules) == other
+
+
+def relabelled(labels, rules):
+    """As Prometheus does: sources joined by `;`, the whole must match, a label without a value goes."""
+    for rule in rules:
+        found = re.fullmatch(rule["regex"], ";".join(labels.get(name, "") for name in rule["source_labels"]))
+        if found:
+            value = rule["replacement"] if "replacement" in rule else found[1]
+            labels = {name: text for name, text in {**labels, rule["target_label"]: value}.items() if text}
+    return labels
+
+
+def used(expression):
+    """Metrics in an expression: (counters, read by rate or increase; all others, read as they are)."""
+    names = re.findall(r"(\w+\()?\b((?:lease|redis)_\w+)", expression)
+    grown = {name for call, name in names if call in ("rate(", "increase(")}
+    return grown, {name for call, name in names if call not in ("rate(", "increase(")}
+
+
+def expressions_hold(expressions):
+    for expression in expressions:
+        grown, shown = used(expression)
+        assert grown or shown, expression
+        assert grown <= COUNTED and shown <= SHOWN, f"{expression}: {grown - COUNTED} do not count, {shown - SHOWN} are not there, or count"
+        assert expression.count("(") == expression.count(")")
+
+
+def test_wrong_expressions_are_found():
+    for wrong in "lease_opened", "rate(lease_rooms[5m])", "lease_nonsense", "rate(lease_openeds[5m])", "up", "rate(lease_opened[5m]":
+        with pytest.raises(AssertionError):
+            expressions_hold([wrong])
+
+
+def test_the_dashboard():
+    """Every gauge and counter is on it, by a name that is there, in the rows that operators look for."""
+    dashboard = json.loads((FOLDER / "dashboard.json").read_text())
+    variables = {variable["name"]: variable["type"] for variable in dashboard["templating"]["list"]}
+    assert variables == {"datasource": "datasource", "instance": "query"}
+    panels = dashboard["panels"]
+    assert [panel["title"] for panel in panels if panel["type"] == "row"] == ROWS
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for one, other in combinations((panel["gridPos"] for panel in panels), 2):
+        assert one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"] or one["y"] + one["h"] <= other["y"], (one, other)
+    charts = [panel for panel in panels if panel["type"] != "row"]
+    assert {chart["datasource"]["uid"] for chart in charts} == {"${datasource}"}
+    expressions = [target["expr"] for chart in charts for target in chart["targets"]]
+    expressions_hold(expressions)
+    assert all('{instance=~"$instance"}' in expression for expression in expressions)
+    shown = set().union(*(names for expression in expressions for names in used(expression)))
+    assert prefixed(GAUGES | COUNTERS) <= shown
+    assert {name for name in MEASURED if not any(each.startswith(f"lease_{name}_") for each in shown)} == set()
+
+
+def test_the_alerts():
+    """Each has a section of the page, which says what to do, and no section is without its alert."""
+    group, = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+    expressions_hold(rule["expr"] for rule in group["rules"])
+    for rule in group["rules"]:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["labels"]["severity"] in ("page", "ticket")
+        assert "$labels.instance" in rule["annotations"]["summary"]
+        path, anchor = rule["annotations"]["runbook"].split("#")
+        assert (ROOT / path).samefile(FOLDER / "README.md")
+        assert anchor == rule["alert"].lower() and anchor in anchors(PAGE)
+    assert [rule["alert"] for rule in group["rules"]] == re.findall(r"^### (Lease\w+)$", PAGE, re.M)
+    named = {name for name in re.findall(r"`(lease_\w+)`", PAGE) if name not in COUNTED | SHOWN}
+    assert all(any(known.startswith(name + "_p") for known in SHOWN) for name in named), named
+
+
+# -------------------------------------------------------------------- LATENCY
+
+def all_due_at_once(client, room, number):
+    """Leases opened in one transaction that lasts longer than they do: the reaper finds them all overdue. Waits until it is done."""
+    client.transaction(*(f"LEASE.OPEN {room} u{n} TTL 1" for n in range(number)))
+    wait_until(lambda: client.server.lease_info()["reap_backlog"] == client.server.lease_info()["active_leases"] == 0, 20)
+
+
+def samples(client):
+    """Of LATENCY LATEST: the latest and the longest, in ms, by event."""
+    return {name: (latest, longest) for name, _, latest, longest, *_ in client.raw("LATENCY LATEST")}
+
+
+@pytest.mark.server(clock=None, lease={"ttl-min-ms": 1, "reap-slice-us": 30000, "tombstone-ms": 0, "events-maxlen": 100})
+@pytest.mark.ways("plain-resp3")
+def test_long_slices_are_samples(client):
+    """From latency-monitor-threshold on, which is off at 0; a slice is as long as INFO tells."""
+    all_due_at_once(client, "q", 6000)
+    assert client.server.lease_info()["slice_us_max"] > 10000
+    assert b"lease-reaper" not in samples(client)
+    client.raw("CONFIG SET latency-monitor-threshold 10")
+    all_due_at_once(client, "r", 6000)
+    latest, longest = samples(client)[b"lease-reaper"]
+    history = client.raw("LATENCY HISTORY lease-reaper")
+    assert max(ms for _, ms in history) == longest and history[-1][1] == latest
+    assert min(ms for _, ms in history) >= 10 and longest <= client.server.lease_info()["slice_us_max"] / 1000
+    assert client.raw("LATENCY RESET lease-reaper") == 1
+    client.raw("CONFIG SET latency-monitor-threshold 100000")
+    all_due_at_once(client, "s", 10)
+    assert b"lease-reaper" not in samples(client)
+
+
+# -------------------------------------------------------------------- the log
+
+LINE = re.compile(r'log::(warning|notice)\(\s*(?:&format!\(\s*)?"((?:[^"\\]|\\.)*)"', re.S)
+# No test can make the server say so.
+UNHEARD = {"the server refused keyspace notifications: rooms that move will be lost sight of; restart it",
+           "internal error at <place>: a fault of the module, please report this line"}
+
+
+def listed():
+    return {code(line)[0]: level for line, level, _ in table(PAGE, "| line | level | what to do |")}
+
+
+def test_every_log_line_is_explained():
+    written = [line for path in sorted((ROOT / "src").rglob("*.rs")) for line in LINE.findall(path.read_text())]
+    calls = sum(len(re.findall(r"\blog::(?:warning|notice)\(", path.read_text())) for path in (ROOT / "src").rglob("*.rs"))
+    texts = {re.sub(r"\{(\w+)\}", r"<\1>", re.sub(r"\\\n\s*", "", text)): level for level, text in written}
+    assert len(written) == calls
+    assert texts == listed()
+
+
+def heard(server):
+    return re.findall(r"<lease> (.*)", server.log())
+
+
+@pytest.mark.server(redis={"appendonly": "yes", "aof-use-rdb-preamble": "no"})
+@pytest.mark.no_restart("its AOF is damaged on purpose")
+def test_inv_10_log_lines_carry_no_ids(server, start):
+    """Invariant 10: whatever the module has to say, no room, user, device, session, message or token is named."""
+    ids = ("the-room", "the-user", "the-device", "the-session", "the-message", "the-payload", "the-meta", "the-token", "the-hold")
+    client = Client(server, PLAIN)
+    client("LEASE.OPEN the-room the-user DEVICE the-device SESSION the-session META the-meta TOKEN the-token")
+    client("LEASE.OPEN the-room the-user SESSION the-session-too")
+    client("LEASE.SEND the-room the-session 1 the-message the-payload TOKEN the-token")
+    client("LEASE.HOLD the-room the-hold")
+    dump = client.raw("DUMP the-room")
+    half = crc64.sealed(dump[:len(dump) // 2] + dump[-10:-8])
+    assert client.refusal("RESTORE", "the-copy", 0, half) == "ERR"
+    client.raw("SET", stream("the-room"), "x")
+    for end in "LEASE.LEAVE the-room the-session 1 TOKEN the-token", "LEASE.LEAVE the-room the-session-too 1":
+        assert client(end) == b"left"
+    assert server.lease_info()["events_lost"] == 2
+    server.stop()
+    with max((server.path / "appendonlydir").glob("*.incr.aof")).open("ab") as aof:
+        aof.write(b"*3\r\n$11\r\nLEASE.APPLY\r\n$8\r\nthe-room\r\n$12\r\n\x02the-session\r\n")
+    server.start()
+    server.aside.add((0, b"the-room"))
+    with pytest.raises(AssertionError, match="not loaded: unknown argument no-such-setting"):
+        start(lease={"no-such-setting": "the-token"})
+    lines = heard(server)
+    patterns = {line: re.compile(re.sub("<[a-z]+>", ".+", re.escape(line))) for line in listed()}
+    assert not [line for line in lines if not any(pattern.fullmatch(line) for pattern in patterns.values())]
+    unheard = {text for text, pattern in patterns.items() if not any(map(pattern.fullmatch, lines))}
+    assert unheard == UNHEARD | {"not loaded: <reason>"}
+    assert not [id for id in ids if any(id in line for line in lines)]
+    assert sum("events are lost" in line for line in lines) == 1, "told once, then counted"
