@@ -36,7 +36,6 @@ pub unsafe extern "C" fn RedisModule_OnLoad(ctx: *const GetApi, argv: *const *co
                 black_box(block.read());
             }
             b"leak" => {}
-            b"none" => free(block),
             other => panic!("no such fault: {other:?}"),
         }
     }
