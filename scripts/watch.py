@@ -159,9 +159,9 @@ def rows(lines):
     return max(lines // 2 - 3, 1)
 
 
-def watch(room, is_over):
+def watch(room):
     away_since = None
-    while not is_over():
+    while True:
         columns, lines = shutil.get_terminal_size()
         try:
             room.follow(rows(lines))
@@ -179,21 +179,15 @@ def main():
     parser.add_argument("room", type=os.fsencode)
     parser.add_argument("--url", default="redis://localhost:6379")
     arguments = parser.parse_args()
-    # Python drops an interrupt that comes while it cleans up an object: the next screen notices.
-    interrupts = []
-
-    def interrupt(*_):
-        interrupts.append(True)
-        raise KeyboardInterrupt
-
+    # SIGINT too: a shell that starts a program in the background has it ignored.
     for each in signal.SIGINT, signal.SIGTERM:
-        signal.signal(each, interrupt)
+        signal.signal(each, signal.default_int_handler)
     # Once is enough: the screen tells that the server is away, and it is asked again.
     client = redis.Redis.from_url(arguments.url, protocol=3, socket_timeout=5, retry=Retry(NoBackoff(), 0))
     trouble = None
     sys.stdout.write(ENTER)
     try:
-        watch(Room(client, arguments.room), is_over=lambda: interrupts)
+        watch(Room(client, arguments.room))
     except KeyboardInterrupt:
         pass
     except redis.RedisError as refused:
