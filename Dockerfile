@@ -1,7 +1,7 @@
 # An official server image with the module:
 #   docker build -t redis-lease .
 #   docker build -t valkey-lease --build-arg SERVER=valkey/valkey:8.1-bookworm .
-#   docker run -p 6379:6379 -v lease-data:/data redis-lease --appendonly yes --lease.ttl-ms 20000
+#   docker run -p 127.0.0.1:6379:6379 -v lease-data:/data redis-lease --appendonly yes --lease.ttl-ms 20000
 ARG RUST=rust:1.95-slim-bookworm
 ARG SERVER=redis:8.2-bookworm
 
