@@ -87,12 +87,16 @@ watch: .venv/.installed ## show who is in a room and what happens there, live (R
 bench: build .venv/.installed ## measure the hot path (ARGS=--quick)
 	$(PYTHON) benches/run.py $(ARGS)
 
-lint: system ## check format and lints
+lint: system .venv/.installed ## check format and lints
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
+	.venv/bin/ruff format --check --quiet
+	.venv/bin/ruff check --quiet
 
-fmt: ## format the code
+fmt: .venv/.installed ## format the code
 	cargo fmt
+	.venv/bin/ruff check --fix --quiet
+	.venv/bin/ruff format --quiet
 
 clean: ## remove what the other targets made
 	cargo clean

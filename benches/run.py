@@ -29,15 +29,23 @@ SET, RENEW, MRENEW, LUA = "SET key value PX", "LEASE.RENEW", "LEASE.MRENEW of 10
 XADD, SEND, XRANGE, REPLAY = "XADD of eight fields", "LEASE.SEND", "XRANGE of 100 messages", "LEASE.REPLAY of 100"
 # The kind of load, the server it goes to, and how many heartbeats a command is. The first is what the others are compared with.
 LOADS = {
-    SET: ("set", "bare", 1), "SET beside the module": ("set", "leased", 1), RENEW: ("renew", "leased", 1),
-    MRENEW: ("mrenew", "leased", 100), LUA: ("lua-renew", "bare", 1),
+    SET: ("set", "bare", 1),
+    "SET beside the module": ("set", "leased", 1),
+    RENEW: ("renew", "leased", 1),
+    MRENEW: ("mrenew", "leased", 100),
+    LUA: ("lua-renew", "bare", 1),
 }
 SENDS = {XADD: ("xadd", "bare", 1), SEND: ("send", "leased", 1), LUA: ("lua-send", "bare", 1)}
 PAGES = {XRANGE: ("xrange", "leased", 1), REPLAY: ("replay", "leased", 1)}
 AIMS = {
-    ("pipelined", RENEW, SET): 0.9, ("one by one", RENEW, SET): 0.95, ("pipelined", RENEW, LUA): 4,
-    ("pipelined", MRENEW, SET): 4, ("one by one", MRENEW, SET): 4,
-    ("pipelined", SEND, XADD): 0.6, ("pipelined", SEND, LUA): 3, ("pages", REPLAY, XRANGE): 0.5,
+    ("pipelined", RENEW, SET): 0.9,
+    ("one by one", RENEW, SET): 0.95,
+    ("pipelined", RENEW, LUA): 4,
+    ("pipelined", MRENEW, SET): 4,
+    ("one by one", MRENEW, SET): 4,
+    ("pipelined", SEND, XADD): 0.6,
+    ("pipelined", SEND, LUA): 3,
+    ("pages", REPLAY, XRANGE): 0.5,
 }
 REVOKED_DEVICES = 1000
 
@@ -96,6 +104,7 @@ def verdict(met, aim):
 
 # -------------------------------------------------------------------- one load against another
 
+
 def compare(servers, loads, modes, rounds, also=(), **options):
     """Prints what each load does in each mode, beside the first of them; then each load of `also` beside another."""
     runs, lap = [(mode, name) for mode in modes for name in loads], 1000
@@ -123,11 +132,14 @@ def row(mode, name, base, rates, costs, label, rate):
     by_cpu = statistics.median(of_base / cost for cost, of_base in zip(costs[mode, name], costs[mode, base]))
     low, ratio, high = statistics.quantiles(ratios, method="inclusive")
     aim = AIMS.get((mode, name, base))
-    print(f"  {mode:<12}{label:<28}{rate:>12}{ratio:>8.2f}  {f'({low:.2f} … {high:.2f})':<16}{by_cpu:>8.2f}  "
-          f"{verdict(ratio >= aim, f'≥ {aim}') if aim else ''}".rstrip())
+    print(
+        f"  {mode:<12}{label:<28}{rate:>12}{ratio:>8.2f}  {f'({low:.2f} … {high:.2f})':<16}{by_cpu:>8.2f}  "
+        f"{verdict(ratio >= aim, f'≥ {aim}') if aim else ''}".rstrip()
+    )
 
 
 # -------------------------------------------------------------------- heartbeats
+
 
 def heartbeats(bare, leased, rounds, seconds, leases, rooms):
     print(f"\nHeartbeats: {leases} leases in {rooms} rooms, {rounds} rounds of {seconds} s")
@@ -138,6 +150,7 @@ def heartbeats(bare, leased, rounds, seconds, leases, rooms):
 
 
 # -------------------------------------------------------------------- messages
+
 
 def messages(bare, leased, rounds, seconds, leases, rooms):
     print(f"\nMessages of 100 bytes: {leases} senders with grants in {rooms} rooms, {rounds} rounds of {seconds} s")
@@ -167,6 +180,7 @@ def fill_logs(leased, rooms):
 
 # -------------------------------------------------------------------- revocation
 
+
 def revocation(leased, rounds):
     took, cpu = [], []
     for _ in range(rounds):
@@ -176,8 +190,10 @@ def revocation(leased, rounds):
         took.append((time.perf_counter() - start) * 1000)
         cpu.append((cpu_seconds(leased) - before) * 1000)
     median = statistics.median(took)
-    print(f"\nRevoking a user with {REVOKED_DEVICES} leases, {rounds} rounds\n"
-          f"  median {median:.1f} ms ({min(took):.1f} … {max(took):.1f}), {statistics.median(cpu):.1f} ms of CPU  {verdict(median < 5, '< 5 ms')}")
+    print(
+        f"\nRevoking a user with {REVOKED_DEVICES} leases, {rounds} rounds\n"
+        f"  median {median:.1f} ms ({min(took):.1f} … {max(took):.1f}), {statistics.median(cpu):.1f} ms of CPU  {verdict(median < 5, '< 5 ms')}"
+    )
 
 
 def open_devices(leased):
@@ -191,6 +207,7 @@ def revoke_devices(leased):
 
 # -------------------------------------------------------------------- expiry on an idle server
 
+
 def idle_expiry(leased, leases, per_s):
     """Each lease comes due at a moment of its own; until then and between them the server does nothing."""
     leased.call.pipeline([f"LEASE.OPEN idle-{n % 20} user-{n} TTL {1000 + n * 1000 // per_s}" for n in range(leases)])
@@ -198,8 +215,10 @@ def idle_expiry(leased, leases, per_s):
     late = lags(leased, [f"idle-{n}" for n in range(20)])
     assert len(late) == leases, f"{len(late)} of {leases} leases have expired"
     p99 = percentile(late, 0.99)
-    print(f"\nExpiry on an idle server: {leases} leases, {per_s} a second\n  removal after the deadline: p50 {percentile(late, 0.5)} ms, "
-          f"p99 {p99} ms, max {max(late)} ms  {verdict(p99 <= 5, 'p99 ≤ 5 ms')}")
+    print(
+        f"\nExpiry on an idle server: {leases} leases, {per_s} a second\n  removal after the deadline: p50 {percentile(late, 0.5)} ms, "
+        f"p99 {p99} ms, max {max(late)} ms  {verdict(p99 <= 5, 'p99 ≤ 5 ms')}"
+    )
 
 
 def lags(leased, rooms):
@@ -210,6 +229,7 @@ def lags(leased, rooms):
 
 
 # -------------------------------------------------------------------- a million leases
+
 
 def memory(bare, leased, leases, rooms):
     print(f"\nMemory: {leases} leases in {rooms} rooms, sessions as UUIDs, users of 16 bytes, the default device")
@@ -232,14 +252,17 @@ def used_memory(server):
 
 def busy_expiry(bare, leased, rounds, seconds, leases, rooms, due_in_ms):
     """On top of `leases` that stay, each round opens those that expire while it pings both servers."""
-    print(f"\nPING, {PINGS_PER_S} a second, of a server without the module and of one with {leases} leases in {rooms} rooms, of which "
-          f"{EXPIRING_PER_S} expire\neach second; {rounds} rounds of {seconds} s, medians in µs")
+    print(
+        f"\nPING, {PINGS_PER_S} a second, of a server without the module and of one with {leases} leases in {rooms} rooms, of which "
+        f"{EXPIRING_PER_S} expire\neach second; {rounds} rounds of {seconds} s, medians in µs"
+    )
     seen = {(state, server): [] for state in ("nothing due", "leases expire") for server in ("bare", "leased")}
     expiring, opened = int(EXPIRING_PER_S * seconds), leases
     for _ in range(rounds):
         ping(bare, leased, seconds, seen, "nothing due")
-        took = load(leased, "open", first=opened, leases=opened + expiring, rooms=rooms, due_in_ms=due_in_ms, due_per_s=EXPIRING_PER_S,
-                    **MODES["pipelined"])["seconds"]
+        took = load(
+            leased, "open", first=opened, leases=opened + expiring, rooms=rooms, due_in_ms=due_in_ms, due_per_s=EXPIRING_PER_S, **MODES["pipelined"]
+        )["seconds"]
         opened += expiring
         time.sleep(max(0, due_in_ms / 1000 - took))
         ping(bare, leased, seconds, seen, "leases expire")
@@ -252,8 +275,10 @@ def busy_expiry(bare, leased, rounds, seconds, leases, rooms, due_in_ms):
     more = [noisy["p99_us"] - quiet["p99_us"] for noisy, quiet in zip(seen["leases expire", "leased"], seen["leases expire", "bare"])]
     late = lags(leased, names(rooms)[:1000])
     print(f"  p99 above that of the server without: {statistics.median(more):.0f} µs  {verdict(statistics.median(more) <= 2000, '≤ 2000')}")
-    print(f"  removal after the deadline: p50 {percentile(late, 0.5)} ms, p99 {percentile(late, 0.99)} ms, max {max(late)} ms  "
-          f"{verdict(percentile(late, 0.99) <= 50, 'p99 ≤ 50 ms')}")
+    print(
+        f"  removal after the deadline: p50 {percentile(late, 0.5)} ms, p99 {percentile(late, 0.99)} ms, max {max(late)} ms  "
+        f"{verdict(percentile(late, 0.99) <= 50, 'p99 ≤ 50 ms')}"
+    )
 
 
 def ping(bare, leased, seconds, seen, state):
@@ -265,6 +290,7 @@ def ping(bare, leased, seconds, seen, state):
 
 # -------------------------------------------------------------------- the run
 
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a look of some 30 seconds; its figures prove nothing")
@@ -272,7 +298,9 @@ def main():
     bare, leased = Bare(clock=None), Server(clock=None)
     try:
         version = bare.info("server")
-        print(f"{version.get('server_name', 'redis')} {version.get('valkey_version', version['redis_version'])}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
+        print(
+            f"{version.get('server_name', 'redis')} {version.get('valkey_version', version['redis_version'])}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
+        )
         idle_expiry(leased, *((300, 300) if quick else (1000, 200)))
         heartbeats(bare, leased, *((3, 0.1, 10000, 100) if quick else (12, 0.25, 100000, 1000)))
         empty(bare, leased)

@@ -105,7 +105,6 @@ class Worker:
         pipe.execute_command(*mark, done)
         return done
 
-
     def cursor_by(self, pipe, _, entry):
         """The cursor of a member who had none for so long that it ended (`cursor-ms`), by the last entry of the queue: if the log still
         has this message, and not another one that a new room of this name gave its seq to. If not, nothing the log has is queued."""

@@ -3,7 +3,6 @@
 import os
 
 import pytest
-
 from harness import Client, Server, Way, aftermath, ways
 from harness.process import EXECUTABLE
 
@@ -27,6 +26,7 @@ def start(request):
     def start(**options):
         servers.append(Server(**options))
         return servers[-1]
+
     yield start
     for server in servers:
         for node in (*server.replicas, server):
@@ -59,8 +59,10 @@ def pytest_pyfunc_call(pyfuncitem):
 @pytest.fixture
 def figure(record_property):
     """Notes what a test has measured: figure(what, value)."""
+
     def note(what, value):
         record_property(what, (value, os.getloadavg()[0]))
+
     return note
 
 

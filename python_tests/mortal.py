@@ -34,7 +34,7 @@ def send_and_die(connection, command, check_health=True):
         os.kill(os.getpid(), signal.SIGSTOP)
         return send(connection, command, check_health)
     if fate == "torn":
-        send(connection, [whole[:whole.rindex(b"*")] or whole[:len(whole) // 2]], check_health)
+        send(connection, [whole[: whole.rindex(b"*")] or whole[: len(whole) // 2]], check_health)
     elif fate == "after":
         send(connection, command, check_health)
         select.select([connection._sock], [], [])

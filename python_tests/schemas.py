@@ -30,8 +30,10 @@ SCALARS = {
 }
 # Within stream entries numbers are text.
 IN_ENTRIES = SCALARS | {
-    Number: ("number", {"description": "A decimal integer, 0 … 2^63-1; points in time are unix ms.", "type": "string",
-                        "pattern": "^(0|[1-9][0-9]{0,18})$"}),
+    Number: (
+        "number",
+        {"description": "A decimal integer, 0 … 2^63-1; points in time are unix ms.", "type": "string", "pattern": "^(0|[1-9][0-9]{0,18})$"},
+    ),
     Positive: ("positive", {"type": "string", "pattern": "^[1-9][0-9]{0,18}$"}),
 }
 
@@ -87,7 +89,7 @@ def replies():
         "$schema": DIALECT,
         "title": "Replies of the module's commands, version 1",
         "description": "A reply as JSON: each under its command's name in $defs. Maps are objects (in RESP2 they are arrays of field and value, "
-                       "in turn); byte strings are strings, or {\"base64\": …} where they are not UTF-8; nil is null.",
+        'in turn); byte strings are strings, or {"base64": …} where they are not UTF-8; nil is null.',
         "$defs": commands | write.defs,
     }
 
@@ -98,8 +100,8 @@ def event():
     return {
         "$schema": DIALECT,
         "title": "An entry of an event stream, version 1",
-        "description": "A stream entry as an object: each field a string, or {\"base64\": …} for bytes that are not UTF-8. Fields that do not "
-                       "apply are absent.",
+        "description": 'A stream entry as an object: each field a string, or {"base64": …} for bytes that are not UTF-8. Fields that do not '
+        "apply are absent.",
         "anyOf": kinds,
         "$defs": write.defs,
     }

@@ -19,8 +19,16 @@ class Terminal:
         fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         environment = os.environ | {"TERM": "xterm"}
         # A session of its own, whose terminal this is: so that ^C reaches the program and nobody else.
-        self.process = subprocess.Popen(command, stdin=far, stdout=far, stderr=far, env=environment, start_new_session=True,
-                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0), **options)
+        self.process = subprocess.Popen(
+            command,
+            stdin=far,
+            stdout=far,
+            stderr=far,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            **options,
+        )
         os.close(far)
         self.everything = self.written = ""
 

@@ -6,9 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 import redis
-
-from harness import Client, Refused, Server, Way, wait_until
-from harness import process
+from harness import Client, Refused, Server, Way, process, wait_until
 from harness.events import stream
 from harness.resp import Connection
 
@@ -16,13 +14,34 @@ PLAIN = Way("plain", 3)
 EV = "{r}:events"
 # One good call of each command on a room, in an order in which all of them work.
 CALLS = {
-    "open": "LEASE.OPEN # u1 SESSION a", "renew": "LEASE.RENEW # a 1 1 STATE failed META x", "mrenew": "LEASE.MRENEW # a 1 2", "get": "LEASE.GET # a",
-    "send": "LEASE.SEND # a 1 m1 x", "replay": "LEASE.REPLAY # a 1 * 0", "snapshot": "LEASE.SNAPSHOT # a 1", "ack": "LEASE.ACK # a 1 1",
-    "roster": "LEASE.ROSTER # ENDED", "count": "LEASE.COUNT #", "inspect": "LEASE.INSPECT #", "policy": "LEASE.POLICY #",
-    "setpolicy": "LEASE.SETPOLICY # ttl-ms 5000", "leave": "LEASE.LEAVE # a 1", "kick": "LEASE.KICK # USER u1", "reap": "LEASE.REAP #",
-    "grant": "LEASE.GRANT # u1 WRITE", "grants": "LEASE.GRANTS #", "revoke": "LEASE.REVOKE # u2",
-    "post": "LEASE.POST # u1 posted x", "mark": "LEASE.MARK # u1 default QUEUED 1", "lag": "LEASE.LAG #", "hold": "LEASE.HOLD # h", "holds": "LEASE.HOLDS #",
-    "stats": "LEASE.STATS #", "trim": "LEASE.TRIM #", "unhold": "LEASE.UNHOLD # h"}
+    "open": "LEASE.OPEN # u1 SESSION a",
+    "renew": "LEASE.RENEW # a 1 1 STATE failed META x",
+    "mrenew": "LEASE.MRENEW # a 1 2",
+    "get": "LEASE.GET # a",
+    "send": "LEASE.SEND # a 1 m1 x",
+    "replay": "LEASE.REPLAY # a 1 * 0",
+    "snapshot": "LEASE.SNAPSHOT # a 1",
+    "ack": "LEASE.ACK # a 1 1",
+    "roster": "LEASE.ROSTER # ENDED",
+    "count": "LEASE.COUNT #",
+    "inspect": "LEASE.INSPECT #",
+    "policy": "LEASE.POLICY #",
+    "setpolicy": "LEASE.SETPOLICY # ttl-ms 5000",
+    "leave": "LEASE.LEAVE # a 1",
+    "kick": "LEASE.KICK # USER u1",
+    "reap": "LEASE.REAP #",
+    "grant": "LEASE.GRANT # u1 WRITE",
+    "grants": "LEASE.GRANTS #",
+    "revoke": "LEASE.REVOKE # u2",
+    "post": "LEASE.POST # u1 posted x",
+    "mark": "LEASE.MARK # u1 default QUEUED 1",
+    "lag": "LEASE.LAG #",
+    "hold": "LEASE.HOLD # h",
+    "holds": "LEASE.HOLDS #",
+    "stats": "LEASE.STATS #",
+    "trim": "LEASE.TRIM #",
+    "unhold": "LEASE.UNHOLD # h",
+}
 ROOMLESS = {"clock": "LEASE.CLOCK GET", "help": "LEASE.HELP"}
 READS = {"get", "roster", "count", "inspect", "policy", "grants", "replay", "snapshot", "lag", "holds", "stats"}
 DENYOOM = {"open", "setpolicy", "grant", "send", "post"}
@@ -40,6 +59,7 @@ def call(name, room):
 
 # -------------------------------------------------------------------- the module in the server
 
+
 @contextmanager
 def slow_load(server):
     """A connection to the server while it loads its data; it answers between the keys, which take a millisecond each."""
@@ -53,6 +73,7 @@ def slow_load(server):
             return connection if b"loading:1" in connection("INFO persistence") else None
         except (redis.ConnectionError, OSError):
             return None
+
     connection = wait_until(loading)
     yield connection
     connection.close()
@@ -72,6 +93,7 @@ def test_api_01_unload(server):
     def refused():
         with pytest.raises(Refused, match="Error unloading module"):
             server.call("MODULE UNLOAD lease")
+
     refused()
     client("LEASE.OPEN r u1 SESSION a")
     refused()
@@ -127,14 +149,17 @@ def test_api_01_refused_at_load(start, request):
             with pytest.raises(Refused, match="Error loading the extension"):
                 server.load("ttl-ms", "x")
         return server.info("memory")["used_memory"]
+
     warm = memory_after(10)
     assert memory_after(100) - warm < 65536
     assert server.load() == b"OK"
 
 
-@pytest.mark.parametrize("kind, options", (
-    (Server, {}), (ByCommandLine, {}), (ByCommand, {}), (Server, {"cluster-enabled": "yes"})),
-    ids=("config-file", "command-line", "command", "cluster-node"))
+@pytest.mark.parametrize(
+    "kind, options",
+    ((Server, {}), (ByCommandLine, {}), (ByCommand, {}), (Server, {"cluster-enabled": "yes"})),
+    ids=("config-file", "command-line", "command", "cluster-node"),
+)
 @pytest.mark.no_restart("not every way of loading is in the configuration file")
 def test_api_02_starting_the_timer(start, request, kind, options):
     """API-02 Starting the timer: however the module came in, leases run out by themselves, once."""
@@ -185,6 +210,7 @@ def test_api_02_on_a_replica(server):
 
 
 # -------------------------------------------------------------------- memory
+
 
 class Account:
     """Holds MEMORY USAGE of room r to what `used_memory` has grown by, within a quarter."""
@@ -244,6 +270,7 @@ def test_api_03_memory_of_access_and_messages(server):
 
 # -------------------------------------------------------------------- who learns of a change
 
+
 class CachingClient:
     """Reads room r with CLIENT TRACKING; calling it tells whether the room was invalidated since, and reads it again."""
 
@@ -268,11 +295,32 @@ def test_api_04_client_side_caching(client):
     client("LEASE.OPEN r u1 SESSION a")
     changed = CachingClient(client.server)
     for command, invalidated in (
-            ("OPEN r u2 SESSION b", 1), ("OPEN r u2 SESSION b", 0), ("RENEW r a 1 1", 0), ("RENEW r a 1 1", 0), ("MRENEW r a 1 2 b 1 1", 0),
-            ("RENEW r a 1 3 META x", 1), ("RENEW r a 1 4 META x", 0), ("RENEW r a 1 5 STATE failed", 1), ("RENEW r a 1 1 META y", 0),
-            ("RENEW r a 9 9", 0), ("LEAVE r b 1", 1), ("LEAVE r b 1", 0), ("SETPOLICY r ttl-ms 5000", 1), ("GET r a", 0), ("ROSTER r", 0),
-            ("REAP r", 0), ("KICK r USER nobody", 0), ("OPEN r u3 SESSION c", 1), ("KICK r USER u3", 1), ("GRANT r u4 READ", 1),
-            ("GRANT r u4 READ", 0), ("REVOKE r u4", 1), ("REVOKE r u4", 0), ("OPEN r u4", 0), ("GRANT r u4 READ", 1)):
+        ("OPEN r u2 SESSION b", 1),
+        ("OPEN r u2 SESSION b", 0),
+        ("RENEW r a 1 1", 0),
+        ("RENEW r a 1 1", 0),
+        ("MRENEW r a 1 2 b 1 1", 0),
+        ("RENEW r a 1 3 META x", 1),
+        ("RENEW r a 1 4 META x", 0),
+        ("RENEW r a 1 5 STATE failed", 1),
+        ("RENEW r a 1 1 META y", 0),
+        ("RENEW r a 9 9", 0),
+        ("LEAVE r b 1", 1),
+        ("LEAVE r b 1", 0),
+        ("SETPOLICY r ttl-ms 5000", 1),
+        ("GET r a", 0),
+        ("ROSTER r", 0),
+        ("REAP r", 0),
+        ("KICK r USER nobody", 0),
+        ("OPEN r u3 SESSION c", 1),
+        ("KICK r USER u3", 1),
+        ("GRANT r u4 READ", 1),
+        ("GRANT r u4 READ", 0),
+        ("REVOKE r u4", 1),
+        ("REVOKE r u4", 0),
+        ("OPEN r u4", 0),
+        ("GRANT r u4 READ", 1),
+    ):
         client.pipeline("LEASE." + command)
         assert changed() == [[b"r"]] * invalidated, command
     client("LEASE.OPEN r u4 SESSION d")
@@ -292,6 +340,7 @@ def test_api_04_watch(client):
         watcher("WATCH r")
         change()
         return watcher.pipeline(["MULTI", "SET x y", "EXEC"])[2] is not None
+
     assert succeeds_after(lambda: client("LEASE.RENEW r a 1 1"))
     assert succeeds_after(lambda: client("LEASE.RENEW r a 1 1"))
     assert succeeds_after(lambda: client("LEASE.GET r a"))
@@ -313,8 +362,19 @@ def test_api_05_out_of_memory(client):
     client("LEASE.SETPOLICY r retain-count 1")
     client.raw("CONFIG SET maxmemory 1")
     with client.nothing_changes():
-        for command in ("OPEN r new SESSION new", "OPEN new new", "OPEN r ua SESSION again", "SETPOLICY r ttl-ms 5000", "GRANT r ua READ", "GRANT new ua READ",
-                        "RENEW r a 1 2 META x", "RENEW r a 1 2 STATE failed META x", "SEND r a 1 m4 x", "POST r ua m4 x", "POST new ua m4 x"):
+        for command in (
+            "OPEN r new SESSION new",
+            "OPEN new new",
+            "OPEN r ua SESSION again",
+            "SETPOLICY r ttl-ms 5000",
+            "GRANT r ua READ",
+            "GRANT new ua READ",
+            "RENEW r a 1 2 META x",
+            "RENEW r a 1 2 STATE failed META x",
+            "SEND r a 1 m4 x",
+            "POST r ua m4 x",
+            "POST new ua m4 x",
+        ):
             assert client.refusal("LEASE." + command) == "OOM", command
         with pytest.raises(Refused, match="OOM"):
             client.transaction("LEASE.OPEN r new SESSION new")
@@ -325,16 +385,31 @@ def test_api_05_out_of_memory(client):
     assert client("LEASE.KICK r USER ud") == 1
     assert client("LEASE.REVOKE r ud") == [b"ok", 0]
     assert client("LEASE.RENEW r e 1 1 STATE disconnected")[0] == b"shortened"
-    assert [client(command) for command in ("LEASE.ACK r a 1 2", "LEASE.MARK r ub default QUEUED 3", "LEASE.HOLD r h2", "LEASE.UNHOLD r h2",
-                                                 "LEASE.TRIM r", "LEASE.UNHOLD r h")] == [2, 3, 1, 1, 0, 1]
+    assert [
+        client(command)
+        for command in (
+            "LEASE.ACK r a 1 2",
+            "LEASE.MARK r ub default QUEUED 3",
+            "LEASE.HOLD r h2",
+            "LEASE.UNHOLD r h2",
+            "LEASE.TRIM r",
+            "LEASE.UNHOLD r h",
+        )
+    ] == [2, 3, 1, 1, 0, 1]
     client("LEASE.TRIM r")
     assert [seq for seq, _ in client.messages("r")] == [3]
     assert client("LEASE.REPLAY r a 1 * 2")["next"] == client("LEASE.SNAPSHOT r a 1")["current"] == 3
     assert client.raw("EVAL", "redis.call('LEASE.CLOCK', 'ADVANCE', 10000) return redis.call('LEASE.REAP', 'r')", 0) == 1
     client.advance(20000)
     assert client.history("r")[5:] == [
-        ("state", b"b", 1), ("removed", b"c", 1, "left"), ("removed", b"d", 1, "kicked"), ("grant-revoked",), ("state", b"e", 1), ("removed", b"e", 1, "expired"),
-        ("removed", b"a", 1, "expired")]
+        ("state", b"b", 1),
+        ("removed", b"c", 1, "left"),
+        ("removed", b"d", 1, "kicked"),
+        ("grant-revoked",),
+        ("state", b"e", 1),
+        ("removed", b"e", 1, "expired"),
+        ("removed", b"a", 1, "expired"),
+    ]
     client.raw("CONFIG SET maxmemory 0")
     assert client("LEASE.OPEN r new SESSION new")["epoch"] == 1
     assert client("LEASE.RENEW r b 1 2 META x")[0] == b"renewed"
@@ -345,6 +420,7 @@ def test_api_05_out_of_memory(client):
 
 
 # -------------------------------------------------------------------- ACL
+
 
 def as_user(server, *rules):
     server.call("ACL", "SETUSER", "someone", "reset", "on", ">pass", *rules)
@@ -408,11 +484,12 @@ def test_api_06_dangerous(server):
 
 # -------------------------------------------------------------------- what the server knows of the commands
 
+
 def test_api_09_metadata(server):
     """API-09 Routing metadata: flags, key positions and documentation of every command."""
     client = on(server)
     for name in CALLS | ROOMLESS:
-        info, = client.raw("COMMAND", "INFO", f"lease.{name}")
+        (info,) = client.raw("COMMAND", "INFO", f"lease.{name}")
         flags, keys, specs = set(info[2]), info[3:6], info[8]
         assert (b"readonly" in flags, b"denyoom" in flags) == (name in READS, name in DENYOOM), name
         assert (b"write" in flags) == (name in CALLS.keys() - READS), name
@@ -423,7 +500,7 @@ def test_api_09_metadata(server):
             continue
         assert keys == [1, 1, 1]
         assert docs[b"arguments"][0][b"type"] == b"key"
-        spec, = specs
+        (spec,) = specs
         assert (b"RO" in spec[b"flags"]) == (name in READS), name
         assert client.raw("COMMAND", "GETKEYS", *call(name, "some{where}room")) == [b"some{where}room"]
     for name in ("renew", "get", "count", "ack", "mark"):

@@ -4,13 +4,12 @@ import random
 import socket
 
 import pytest
-
 from crowd import fill
 from harness import wait_until
 from harness.events import entry, stream
 
-
 # -------------------------------------------------------------------- BEAT-01
+
 
 def test_beat_01_disconnected_is_not_departure(client):
     """BEAT-01 "disconnected" is not departure; nor is a page refresh: steps 1 and 2."""
@@ -71,6 +70,7 @@ def test_beat_01_away_while_lingering(client, lingering):
 
 # -------------------------------------------------------------------- BEAT-02
 
+
 def test_beat_02_a_new_device_on_every_reconnect(client):
     """BEAT-02 A new device id on every reconnect."""
     start = client.now()
@@ -85,10 +85,12 @@ def test_beat_02_a_new_device_on_every_reconnect(client):
     assert [tuple(event[name] for name in ("type", "device", "reason", "due", "at", "user_leases")) for event in client.events("r")[4:]] == [
         ("removed", b"x1", "expired", start + 30000, start + 30000, 3),
         ("removed", b"x2", "expired", start + 31000, start + 31000, 2),
-        ("removed", b"x3", "expired", start + 32000, start + 32000, 1)]
+        ("removed", b"x3", "expired", start + 32000, start + 32000, 1),
+    ]
 
 
 # -------------------------------------------------------------------- BEAT-03
+
 
 class Reader:
     """Follows a room by epochs: takes each page of a roster, then the events after the first page's event_n."""
@@ -151,9 +153,10 @@ def test_beat_03_roster_plus_changes(client, way, rounds):
             others.act()
         for event in client.connection("XRANGE", stream("r"), f"({event_n}-0", "+"):
             reader.follow(entry(*event))
-        now_present, = pages(client, 10000)
-        assert reader.present() == {
-            (lease["user"], lease["device"]): (lease["epoch"], lease["session"]) for lease in now_present["leases"]}, f"round {number}"
+        (now_present,) = pages(client, 10000)
+        assert reader.present() == {(lease["user"], lease["device"]): (lease["epoch"], lease["session"]) for lease in now_present["leases"]}, (
+            f"round {number}"
+        )
 
 
 class Talking(Others):
@@ -205,16 +208,18 @@ def test_beat_03_snapshot_plus_changes(client, way, rounds):
         for _ in range(dice.randrange(12)):
             others.act()
         messages = told(shot["entries"]) + told(replay(client, shot["gen"], shot["current"], others.act))
-        assert messages == others.sent[max(0, shot["current"] - 5):], f"round {number}"
+        assert messages == others.sent[max(0, shot["current"] - 5) :], f"round {number}"
         for event in client.connection("XRANGE", stream("r"), f"({shot['event_n']}-0", "+"):
             reader.follow(entry(*event))
-        now_present, = pages(client, 10000)
-        assert reader.present() == {
-            (lease["user"], lease["device"]): (lease["epoch"], lease["session"]) for lease in now_present["leases"]}, f"round {number}"
+        (now_present,) = pages(client, 10000)
+        assert reader.present() == {(lease["user"], lease["device"]): (lease["epoch"], lease["session"]) for lease in now_present["leases"]}, (
+            f"round {number}"
+        )
     assert len(others.sent) > rounds
 
 
 # -------------------------------------------------------------------- BEAT-04, 05
+
 
 def test_beat_04_leave_and_join_inside_one_supersede(client):
     """BEAT-04 Leave and join inside one supersede."""
@@ -322,8 +327,9 @@ class Replication:
         return read
 
 
-@pytest.mark.server(redis={"appendonly": "yes", "appendfsync": "always", "rdbcompression": "no", "slowlog-log-slower-than": 0,
-                           "slowlog-max-len": 10000})
+@pytest.mark.server(
+    redis={"appendonly": "yes", "appendfsync": "always", "rdbcompression": "no", "slowlog-log-slower-than": 0, "slowlog-max-len": 10000}
+)
 def test_beat_06_tokens_stay_secret(client, way):
     """BEAT-06 Departure with a used number; forged departure: the tokens, of grants too, are nowhere to be read."""
     server = client.server
@@ -354,6 +360,7 @@ def append_only(server):
 
 
 # -------------------------------------------------------------------- BEAT-07, 08
+
 
 def test_beat_07_an_update_is_not_a_leave_and_a_join(client):
     """BEAT-07 An update is not a leave and a join."""
@@ -387,13 +394,15 @@ def test_beat_08_a_throttled_tab_wakes_with_a_burst(client):
 
 # -------------------------------------------------------------------- BEAT-09, 10
 
+
 def changed_between_slices(client, room, size):
     """Changes two leases of a room full of due ones, once the first is removed; whether the reaper was still at work."""
     fill(client.server, room, size, "TTL", 600000, "UNTIL", client.now() + 1000 + size // 10)
     last, before_last = size - 1, size - 2
     wait_until(lambda: client("XLEN", stream(room)) > size, 30, "the first lease is removed")
     written, gone, opened = client.transaction(
-        ["XLEN", stream(room)], f"LEASE.LEAVE {room} s{last} 1", f"LEASE.OPEN {room} u{before_last} SESSION new TTL 600000")
+        ["XLEN", stream(room)], f"LEASE.LEAVE {room} s{last} 1", f"LEASE.OPEN {room} u{before_last} SESSION new TTL 600000"
+    )
     assert gone == b"gone"
     assert opened["epoch"] == 2
     wait_until(lambda: client("XLEN", stream(room)) == 2 * size + 1, 60, "all are removed")
@@ -431,13 +440,14 @@ def test_beat_10_endless_renewal(client):
 
 # -------------------------------------------------------------------- BEAT-11
 
+
 def test_beat_11_only_heartbeats_keep_a_lease(client):
     """BEAT-11 Only heartbeats keep a lease."""
     start = client("LEASE.OPEN r u1 SESSION a TTL 120000")["now"]
     for number in range(1, 12):
         client.advance(10000)
         assert client(f"LEASE.SEND r a 1 m{number} x")["status"] == b"accepted"
-    in_time, = client.held(9999, "LEASE.SEND r a 1 m12 x")
+    (in_time,) = client.held(9999, "LEASE.SEND r a 1 m12 x")
     assert (in_time["status"], in_time["seq"], in_time["at"]) == (b"accepted", 12, start + 119999)
     assert [reply.head for reply in client.held(1, "LEASE.SEND r a 1 m13 x")] == ["STALE expired"]
     client.advance(1000)
@@ -446,6 +456,6 @@ def test_beat_11_only_heartbeats_keep_a_lease(client):
     posted = client("LEASE.POST r u1 m99 x")
     assert (posted["status"], posted["seq"], posted["at"]) == (b"accepted", 13, start + 121000)
     assert client("LEASE.COUNT r") == [0, 0]
-    removed, = [event for event in client.events("r") if event["type"] == "removed"]
+    (removed,) = [event for event in client.events("r") if event["type"] == "removed"]
     assert (removed["due"], removed["log_seq"]) == (start + 120000, 12)
     assert [seq for seq, _ in client.messages("r")] == list(range(1, 14))

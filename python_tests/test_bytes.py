@@ -4,7 +4,6 @@ import base64
 import json
 
 import pytest
-
 from harness import Client, Way
 from harness.events import stream
 
@@ -38,9 +37,20 @@ def test_bytes_01_every_command_takes_any_byte(client):
     client.advance(30000)
     assert client("LEASE.REAP", ODD) == 0
     assert client("LEASE.GET", ODD, ODD + b"4")["reason"] == b"expired"
-    assert sent(client) == [(kind, ODD, ODD + tail, ODD, ODD) for kind, tail in (
-        ("opened", b""), ("updated", b""), ("removed", b""), ("opened", b"2"), ("removed", b"2"), ("opened", b"3"), ("removed", b"3"),
-        ("opened", b"4"), ("removed", b"4"))]
+    assert sent(client) == [
+        (kind, ODD, ODD + tail, ODD, ODD)
+        for kind, tail in (
+            ("opened", b""),
+            ("updated", b""),
+            ("removed", b""),
+            ("opened", b"2"),
+            ("removed", b"2"),
+            ("opened", b"3"),
+            ("removed", b"3"),
+            ("opened", b"4"),
+            ("removed", b"4"),
+        )
+    ]
     assert client.events(ODD)[1]["meta"] == ODD + ODD
     assert ODD[:2] not in (client.server.path / "server.log").read_bytes()
 
@@ -68,7 +78,9 @@ def test_bytes_01_messages_cursors_and_holds(client):
     client("LEASE.GRANT", ODD, ODD + b"3", "READ")
     assert client("LEASE.MARK", ODD, ODD + b"3", ODD[:2], "WRITTEN", 1) == 1
     assert sorted((one["user"], one["device"], one["queued"], one["written"], one["acked"]) for one in client("LEASE.LAG", ODD)["holders"]) == [
-        (ODD, ODD, 3, 0, 2), (ODD + b"3", ODD[:2], 0, 1, 0)]
+        (ODD, ODD, 3, 0, 2),
+        (ODD + b"3", ODD[:2], 0, 1, 0),
+    ]
     assert [client("LEASE.HOLD", ODD, name) for name in (ODD, ODD[:2], ODD)] == [1, 1, 0]
     assert sorted(client("LEASE.HOLDS", ODD)) == [ODD[:2], ODD]
     assert [client("LEASE.UNHOLD", ODD, name) for name in (ODD[:2], ODD[:2])] == [1, 0]
@@ -82,7 +94,7 @@ def test_bytes_01_inspect_tells_what_is_no_text(client):
     client("LEASE.OPEN", ODD, ODD, "DEVICE", "d\u00e9", "SESSION", ODD, "META", b'"\\\n\x00\x1f')
     shown = json.loads(client("LEASE.INSPECT", ODD))
     wrapped = {"base64": base64.b64encode(ODD).decode()}
-    lease, = shown["leases"]
+    (lease,) = shown["leases"]
     assert (shown["schema"], shown["room"]) == ("lease/1", wrapped)
     assert [lease[name] for name in ("session", "user", "device", "meta")] == [wrapped, wrapped, "d\u00e9", '"\\\n\x00\x1f']
     assert json.loads(client("LEASE.INSPECT", ODD, "SESSION", ODD))["lease"] == lease
@@ -103,7 +115,7 @@ def test_bytes_01_dump_and_full_sync(client):
     for room in (ODD, twin):
         assert replica("LEASE.GET", room, ODD) == lease
         assert replica("LEASE.HOLDS", room) == [ODD]
-        holder, = replica("LEASE.LAG", room)["holders"]
+        (holder,) = replica("LEASE.LAG", room)["holders"]
         assert (holder["user"], holder["device"], holder["acked"]) == (ODD, ODD, 1)
         assert client("LEASE.SEND", room, ODD, 1, ODD, ODD)["status"] == b"duplicate"
     assert replica.messages(ODD) == client.messages(ODD)
@@ -130,15 +142,45 @@ def test_bytes_01_empty_ids(client):
     """BYTES-01 Ids that are not UTF-8: empty ids and tokens are refused, empty metas are fine."""
     client("LEASE.OPEN r u1 SESSION a META x")
     with client.nothing_changes():
-        for command in (["OPEN", "", "u"], ["OPEN", "r", ""], ["OPEN", "r", "u", "DEVICE", ""], ["OPEN", "r", "u", "SESSION", ""],
-                        ["OPEN", "r", "u", "TOKEN", ""], ["RENEW", "r", "", 1, 1], ["RENEW", "", "a", 1, 1], ["MRENEW", "r", "", 1, 1],
-                        ["LEAVE", "r", "", 1], ["KICK", "r", "USER", ""], ["KICK", "r", "DEVICE", ""], ["GET", "r", ""],
-                        ["ROSTER", "r", "USER", ""], ["INSPECT", "r", "SESSION", ""], ["COUNT", ""], ["REAP", ""],
-                        ["SEND", "r", "", 1, "m", "p"], ["SEND", "r", "a", 1, "", "p"], ["POST", "r", "", "m", "p"], ["POST", "r", "u", "", "p"],
-                        ["REPLAY", "r", "", 1, "*", 0], ["SNAPSHOT", "r", "", 1], ["ACK", "r", "", 1, 0], ["MARK", "r", "", "d", "QUEUED", 0],
-                        ["MARK", "r", "u1", "", "QUEUED", 0], ["HOLD", "r", ""], ["UNHOLD", "r", ""], ["GRANT", "r", "", "READ"], ["REVOKE", "r", ""],
-                        ["REVOKE", "r", "u1", "DEVICE", ""], ["GRANTS", "r", "USER", ""], ["SEND", "", "a", 1, "m", "p"], ["POST", "", "u", "m", "p"],
-                        ["HOLDS", ""], ["TRIM", ""], ["STATS", ""], ["LAG", ""]):
+        for command in (
+            ["OPEN", "", "u"],
+            ["OPEN", "r", ""],
+            ["OPEN", "r", "u", "DEVICE", ""],
+            ["OPEN", "r", "u", "SESSION", ""],
+            ["OPEN", "r", "u", "TOKEN", ""],
+            ["RENEW", "r", "", 1, 1],
+            ["RENEW", "", "a", 1, 1],
+            ["MRENEW", "r", "", 1, 1],
+            ["LEAVE", "r", "", 1],
+            ["KICK", "r", "USER", ""],
+            ["KICK", "r", "DEVICE", ""],
+            ["GET", "r", ""],
+            ["ROSTER", "r", "USER", ""],
+            ["INSPECT", "r", "SESSION", ""],
+            ["COUNT", ""],
+            ["REAP", ""],
+            ["SEND", "r", "", 1, "m", "p"],
+            ["SEND", "r", "a", 1, "", "p"],
+            ["POST", "r", "", "m", "p"],
+            ["POST", "r", "u", "", "p"],
+            ["REPLAY", "r", "", 1, "*", 0],
+            ["SNAPSHOT", "r", "", 1],
+            ["ACK", "r", "", 1, 0],
+            ["MARK", "r", "", "d", "QUEUED", 0],
+            ["MARK", "r", "u1", "", "QUEUED", 0],
+            ["HOLD", "r", ""],
+            ["UNHOLD", "r", ""],
+            ["GRANT", "r", "", "READ"],
+            ["REVOKE", "r", ""],
+            ["REVOKE", "r", "u1", "DEVICE", ""],
+            ["GRANTS", "r", "USER", ""],
+            ["SEND", "", "a", 1, "m", "p"],
+            ["POST", "", "u", "m", "p"],
+            ["HOLDS", ""],
+            ["TRIM", ""],
+            ["STATS", ""],
+            ["LAG", ""],
+        ):
             assert client.refusal("LEASE." + command[0], *command[1:]) == "ERR", command
     assert client("LEASE.RENEW", "r", "a", 1, 1, "META", "")[0] == b"renewed"
     client("LEASE.OPEN", "r", "u2", "SESSION", "b", "META", "")
@@ -178,7 +220,8 @@ def test_bytes_02_what_goes_by_two_ids(client, by):
         assert (sent["status"], sent["seq"]) == (b"accepted", seq)
         assert client("LEASE.MARK", "r", user, second, "WRITTEN", seq) == seq
     assert sorted((one["user"], one["device"], one["written"]) for one in client("LEASE.LAG r")["holders"]) == sorted(
-        (user, device, seq) for seq, (user, device) in enumerate(pairs, 1))
+        (user, device, seq) for seq, (user, device) in enumerate(pairs, 1)
+    )
     (user, device), (other, _) = pairs
     assert client("LEASE.REVOKE", "r", user, "DEVICE", device) == [b"ok", 1]
     assert client.refusal("LEASE.ACK", "r", b"of " + user, 1, 1) == "DENIED revoked"
@@ -212,8 +255,17 @@ def test_bytes_02_rooms_with_a_bare_separator(client, by):
 
 def holder(kind, id):
     """OPEN with an id of this kind; the session it has."""
-    command = ["LEASE.OPEN", "r", id if kind == "user" else "u", "DEVICE", id if kind == "device" else "d", "TTL", 2000,
-               "SESSION", id if kind == "session" else "s"]
+    command = [
+        "LEASE.OPEN",
+        "r",
+        id if kind == "user" else "u",
+        "DEVICE",
+        id if kind == "device" else "d",
+        "TTL",
+        2000,
+        "SESSION",
+        id if kind == "session" else "s",
+    ]
     return command, command[-1]
 
 
@@ -234,7 +286,7 @@ def test_bytes_03_long_ids(client, kind):
             assert client("LEASE.RENEW", "r", session, epoch, 1)[0] == b"renewed"
             assert client("LEASE.GET", "r", session)[kind] == id
             client.advance(2000)
-            removed, = client.events("r", newest=1)
+            (removed,) = client.events("r", newest=1)
             assert (removed["type"], removed["reason"], removed[kind]) == ("removed", "expired", id)
             assert client("LEASE.ROSTER r ENDED COUNT 10000")["leases"][-1][kind] == id
             client.advance(600000)  # its tombstone goes, so that the session may come again
@@ -321,7 +373,7 @@ def test_bytes_03_payloads(client, command):
         for size in sizes:
             seq += 1
             assert client("LEASE." + name, *words, f"m{seq}", b"p" * size)["seq"] == seq
-            (_, entry), = client("LEASE.REPLAY", "r", "a", 1, "*", seq - 1)["entries"]
+            ((_, entry),) = client("LEASE.REPLAY", "r", "a", 1, "*", seq - 1)["entries"]
             assert entry["payload"] == b"p" * size
             assert client("LEASE." + name, *words, f"m{seq}", b"p" * size)["status"] == b"duplicate"
         with client.nothing_changes():
@@ -335,10 +387,20 @@ def test_bytes_03_refusals_leave_memory_flat(client):
     """BYTES-03 Very long ids, huge metadata: a thousand refused tries cost nothing."""
     client("LEASE.OPEN r u1 SESSION a")
     long = b"i" * 65536
-    tries = [["LEASE.OPEN", "r", long], ["LEASE.OPEN", "r", "u", "DEVICE", long], ["LEASE.OPEN", "r", "u", "SESSION", long],
-             ["LEASE.OPEN", "r", "u", "META", long], ["LEASE.RENEW", "r", "a", 1, 1, "META", long], ["LEASE.SEND", "r", "a", 1, long, "x"],
-             ["LEASE.SEND", "r", "a", 1, "m", long + b"x"], ["LEASE.POST", "r", long, "m", "x"], ["LEASE.POST", "r", "u1", "m", long + b"x"],
-             ["LEASE.HOLD", "r", long], ["LEASE.MARK", "r", "u1", long, "QUEUED", 0], ["LEASE.GRANT", "r", long, "READ"]]
+    tries = [
+        ["LEASE.OPEN", "r", long],
+        ["LEASE.OPEN", "r", "u", "DEVICE", long],
+        ["LEASE.OPEN", "r", "u", "SESSION", long],
+        ["LEASE.OPEN", "r", "u", "META", long],
+        ["LEASE.RENEW", "r", "a", 1, 1, "META", long],
+        ["LEASE.SEND", "r", "a", 1, long, "x"],
+        ["LEASE.SEND", "r", "a", 1, "m", long + b"x"],
+        ["LEASE.POST", "r", long, "m", "x"],
+        ["LEASE.POST", "r", "u1", "m", long + b"x"],
+        ["LEASE.HOLD", "r", long],
+        ["LEASE.MARK", "r", "u1", long, "QUEUED", 0],
+        ["LEASE.GRANT", "r", long, "READ"],
+    ]
 
     def refused(rounds):
         other = client.another()
@@ -346,6 +408,7 @@ def test_bytes_03_refusals_leave_memory_flat(client):
             assert {reply.code for reply in other.pipeline(*tries)} == {"LIMIT"}
         other.connection.close()
         return client.server.info("memory")["used_memory"]
+
     before = refused(5)
     assert refused(200) - before < 65536
 
@@ -358,24 +421,65 @@ def test_bytes_04_line_breaks_in_replies(client):
     client("LEASE.OPEN r u1 SESSION a")
     client("SET", INJECTED + "text", "x")
     failing = [
-        ["OPEN", "r", "u", INJECTED], ["OPEN", "r", INJECTED, "SESSION", "a"], ["OPEN", "r", INJECTED, "TTL", INJECTED],
-        ["OPEN", INJECTED + ":events", "u"], ["OPEN", INJECTED + "text", "u"], ["OPEN", "r", "u", "TTL", "1000", INJECTED],
-        ["OPEN", "r", "u1", "DEVICE", INJECTED, "SESSION", "a"], ["OPEN", "r", "u", "META", INJECTED * 4096],
-        ["RENEW", "r", INJECTED, 1, 1], ["RENEW", "r", "a", INJECTED, 1], ["RENEW", "r", "a", 1, INJECTED],
-        ["RENEW", "r", "a", 1, 1, "STATE", INJECTED], ["RENEW", INJECTED, "a", 1, 1], ["MRENEW", "r", "a", 1, INJECTED],
-        ["LEAVE", "r", "a", INJECTED], ["LEAVE", "r", "a", 1, "LINGER", INJECTED], ["KICK", "r", INJECTED, "u1"],
-        ["REAP", "r", "COUNT", INJECTED], ["GET", INJECTED + ":log", "a"], ["GET", INJECTED + "text", "a"], ["ROSTER", "r", INJECTED],
-        ["ROSTER", "r", "CURSOR", INJECTED], ["COUNT", INJECTED + "text"], ["INSPECT", "r", INJECTED], ["POLICY", INJECTED + "text"],
-        ["SEND", "r", "a", INJECTED, "m", "p"], ["SEND", "r", INJECTED, 1, INJECTED, INJECTED],
-        ["SEND", "r", "a", 1, INJECTED * 16, "p"], ["SEND", "r", "a", 1, INJECTED, INJECTED * 4096], ["SEND", "r", "a", 1, "m", "p", INJECTED, INJECTED],
-        ["SEND", INJECTED + "text", "a", 1, "m", "p"], ["POST", "r", INJECTED * 16, "m", "p"], ["POST", "r", "u1", INJECTED, INJECTED * 4096],
-        ["POST", INJECTED + ":log", "u1", "m", "p"], ["REPLAY", "r", "a", INJECTED, "*", 0], ["REPLAY", "r", "a", 1, INJECTED, INJECTED],
-        ["REPLAY", "r", "a", 1, "*", 0, "COUNT", INJECTED], ["SNAPSHOT", "r", INJECTED, 1], ["SNAPSHOT", "r", "a", 1, INJECTED], ["ACK", "r", "a", 1, INJECTED],
-        ["ACK", "r", INJECTED, 1, 0], ["MARK", "r", "u1", INJECTED, INJECTED, 0], ["MARK", "r", "u1", "default", "QUEUED", INJECTED],
-        ["MARK", "r", INJECTED, INJECTED, "QUEUED", 0], ["LAG", "r", INJECTED], ["HOLD", "r", INJECTED * 16], ["HOLD", INJECTED + "text", "h"],
-        ["GRANT", "r", "u1", INJECTED], ["GRANT", "r", INJECTED, "READ", "VERSION", INJECTED], ["REVOKE", "r", INJECTED, INJECTED, "x"],
-        ["GRANTS", "r", INJECTED], ["STATS", INJECTED + "text"], ["HOLDS", INJECTED + "text"], ["TRIM", INJECTED + "text"],
-        ["SETPOLICY", "r", INJECTED, 1], ["SETPOLICY", "r", "ttl-ms", INJECTED], ["CLOCK", INJECTED], ["CLOCK", "SET", INJECTED]]
+        ["OPEN", "r", "u", INJECTED],
+        ["OPEN", "r", INJECTED, "SESSION", "a"],
+        ["OPEN", "r", INJECTED, "TTL", INJECTED],
+        ["OPEN", INJECTED + ":events", "u"],
+        ["OPEN", INJECTED + "text", "u"],
+        ["OPEN", "r", "u", "TTL", "1000", INJECTED],
+        ["OPEN", "r", "u1", "DEVICE", INJECTED, "SESSION", "a"],
+        ["OPEN", "r", "u", "META", INJECTED * 4096],
+        ["RENEW", "r", INJECTED, 1, 1],
+        ["RENEW", "r", "a", INJECTED, 1],
+        ["RENEW", "r", "a", 1, INJECTED],
+        ["RENEW", "r", "a", 1, 1, "STATE", INJECTED],
+        ["RENEW", INJECTED, "a", 1, 1],
+        ["MRENEW", "r", "a", 1, INJECTED],
+        ["LEAVE", "r", "a", INJECTED],
+        ["LEAVE", "r", "a", 1, "LINGER", INJECTED],
+        ["KICK", "r", INJECTED, "u1"],
+        ["REAP", "r", "COUNT", INJECTED],
+        ["GET", INJECTED + ":log", "a"],
+        ["GET", INJECTED + "text", "a"],
+        ["ROSTER", "r", INJECTED],
+        ["ROSTER", "r", "CURSOR", INJECTED],
+        ["COUNT", INJECTED + "text"],
+        ["INSPECT", "r", INJECTED],
+        ["POLICY", INJECTED + "text"],
+        ["SEND", "r", "a", INJECTED, "m", "p"],
+        ["SEND", "r", INJECTED, 1, INJECTED, INJECTED],
+        ["SEND", "r", "a", 1, INJECTED * 16, "p"],
+        ["SEND", "r", "a", 1, INJECTED, INJECTED * 4096],
+        ["SEND", "r", "a", 1, "m", "p", INJECTED, INJECTED],
+        ["SEND", INJECTED + "text", "a", 1, "m", "p"],
+        ["POST", "r", INJECTED * 16, "m", "p"],
+        ["POST", "r", "u1", INJECTED, INJECTED * 4096],
+        ["POST", INJECTED + ":log", "u1", "m", "p"],
+        ["REPLAY", "r", "a", INJECTED, "*", 0],
+        ["REPLAY", "r", "a", 1, INJECTED, INJECTED],
+        ["REPLAY", "r", "a", 1, "*", 0, "COUNT", INJECTED],
+        ["SNAPSHOT", "r", INJECTED, 1],
+        ["SNAPSHOT", "r", "a", 1, INJECTED],
+        ["ACK", "r", "a", 1, INJECTED],
+        ["ACK", "r", INJECTED, 1, 0],
+        ["MARK", "r", "u1", INJECTED, INJECTED, 0],
+        ["MARK", "r", "u1", "default", "QUEUED", INJECTED],
+        ["MARK", "r", INJECTED, INJECTED, "QUEUED", 0],
+        ["LAG", "r", INJECTED],
+        ["HOLD", "r", INJECTED * 16],
+        ["HOLD", INJECTED + "text", "h"],
+        ["GRANT", "r", "u1", INJECTED],
+        ["GRANT", "r", INJECTED, "READ", "VERSION", INJECTED],
+        ["REVOKE", "r", INJECTED, INJECTED, "x"],
+        ["GRANTS", "r", INJECTED],
+        ["STATS", INJECTED + "text"],
+        ["HOLDS", INJECTED + "text"],
+        ["TRIM", INJECTED + "text"],
+        ["SETPOLICY", "r", INJECTED, 1],
+        ["SETPOLICY", "r", "ttl-ms", INJECTED],
+        ["CLOCK", INJECTED],
+        ["CLOCK", "SET", INJECTED],
+    ]
     with client.nothing_changes():
         for command in failing:
             refused, echo = client.pipeline(["LEASE." + command[0], *command[1:]], "ECHO behind")
@@ -385,5 +489,5 @@ def test_bytes_04_line_breaks_in_replies(client):
     assert client("LEASE.OPEN", INJECTED, INJECTED, "SESSION", INJECTED)["session"] == INJECTED.encode()  # but as an id it is as good as any
     assert client("EXISTS", stream(INJECTED)) == 1
     assert client("LEASE.SEND", INJECTED, INJECTED, 1, INJECTED, INJECTED)["seq"] == 1
-    (_, message), = client("LEASE.REPLAY", INJECTED, INJECTED, 1, "*", 0)["entries"]
+    ((_, message),) = client("LEASE.REPLAY", INJECTED, INJECTED, 1, "*", 0)["entries"]
     assert (message["id"], message["payload"]) == (INJECTED.encode(),) * 2

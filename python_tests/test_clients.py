@@ -14,7 +14,6 @@ import threading
 
 import pytest
 import redis
-
 from harness import Client, Way
 from harness.cluster import Cluster
 from harness.events import stream
@@ -37,6 +36,7 @@ def node(program):
     def command(url, room):
         needs_node()
         return ["node", NODE / program, url, room]
+
     return command
 
 
@@ -52,6 +52,7 @@ def rust(query=""):
         folder = TARGET / "examples-rust"
         built(["cargo", "build", "--quiet", "--locked", "--manifest-path", RUST / "Cargo.toml", "--target-dir", folder])
         return [folder / "debug/lesson", f"{url}/{query}", room]
+
     return command
 
 
@@ -91,6 +92,7 @@ MARKED = [pytest.param(lesson, id=name, marks=[] if name.startswith("redis-py") 
 
 # -------------------------------------------------------------------- lessons
 
+
 def played(command, advance):
     """What a lesson says, step by step: (step, what it told). Time passes when all it waits for is the end of a lease."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -116,7 +118,7 @@ def right(client, said, room=ROOM):
     events, messages = client.events(room), client.messages(room)
     opened = [(event["user"].decode(), str(event["epoch"])) for event in events if event["type"] == "opened"]
     assert [(one["user"], one["epoch"]) for one in told(said, "opened")] == opened
-    expired, = [event for event in events if event.get("reason") == "expired"]
+    (expired,) = [event for event in events if event.get("reason") == "expired"]
     assert told(said, "removed") == [{"user": "ben", "epoch": str(expired["epoch"]), "reason": "expired"}] and expired["user"] == b"ben"
     assert told(said, "refused") == ["STALE expired"]
     assert told(said, "replayed") == [[[str(seq), message["payload"].hex()] for seq, message in messages]]
@@ -131,8 +133,9 @@ def whole(said, ann, messages):
     assert [step for step, _ in said] == ["opened", "opened", "renewed", "sent", "removed", "refused", "opened", "roster", "replayed", "left"]
     assert told(said, "renewed") == [["renewed", "renewed", "STALE unknown"]]
     assert told(said, "sent") == [[["accepted", "1"], ["accepted", "2"], ["duplicate", "1"]]]
-    assert told(said, "roster") == [[{"user": "ann", "device": ann["device"].hex(), "seq": str(ann["seq"])},
-                                     {"user": "ben", "device": b"default".hex(), "seq": "0"}]]
+    assert told(said, "roster") == [
+        [{"user": "ann", "device": ann["device"].hex(), "seq": str(ann["seq"])}, {"user": "ben", "device": b"default".hex(), "seq": "0"}]
+    ]
     assert ann["device"].endswith(b"\xff") and messages[1][1]["payload"] == b"\x00\xff"
     assert told(said, "left") == [["left", "left"]]
 
@@ -187,20 +190,29 @@ def calls(node, kind):
 
 def test_a_lesson_that_went_wrong_is_found_out():
     ann = {"device": b"\xff", "seq": 1796075438679474775}
-    said = [("opened", {}), ("opened", {}), ("renewed", ["renewed", "renewed", "STALE unknown"]),
-            ("sent", [["accepted", "1"], ["accepted", "2"], ["duplicate", "1"]]), ("removed", {}), ("refused", ""), ("opened", {}),
-            ("roster", [{"user": "ann", "device": "ff", "seq": "1796075438679474775"}, {"user": "ben", "device": b"default".hex(), "seq": "0"}]),
-            ("replayed", []), ("left", ["left", "left"])]
+    said = [
+        ("opened", {}),
+        ("opened", {}),
+        ("renewed", ["renewed", "renewed", "STALE unknown"]),
+        ("sent", [["accepted", "1"], ["accepted", "2"], ["duplicate", "1"]]),
+        ("removed", {}),
+        ("refused", ""),
+        ("opened", {}),
+        ("roster", [{"user": "ann", "device": "ff", "seq": "1796075438679474775"}, {"user": "ben", "device": b"default".hex(), "seq": "0"}]),
+        ("replayed", []),
+        ("left", ["left", "left"]),
+    ]
     messages = [(1, {}), (2, {"payload": b"\x00\xff"})]
     whole(said, ann, messages)
     rounded = [dict(one) for one in told(said, "roster")[0]]
     rounded[0]["seq"] = str(int(float(rounded[0]["seq"])))
     for place, wrong in ((2, ["renewed"] * 3), (3, [["accepted", "1"], ["accepted", "2"], ["accepted", "3"]]), (7, rounded), (9, ["left", "gone"])):
         with pytest.raises(AssertionError):
-            whole([*said[:place], (said[place][0], wrong), *said[place + 1:]], ann, messages)
+            whole([*said[:place], (said[place][0], wrong), *said[place + 1 :]], ann, messages)
 
 
 # -------------------------------------------------------------------- what a client does not know by itself
+
 
 @pytest.mark.ways("plain-resp3")
 @pytest.mark.no_restart("nothing here that other tests do not hold")
@@ -208,6 +220,7 @@ def test_insist(client):
     """A room that meets more messages than it reads at once says TRYAGAIN, which redis-py takes for any other error."""
     sys.path.insert(0, str(EXAMPLES / "python"))
     import lesson
+
     client.pipeline(*(f"LEASE.POST {ROOM} bot m{number} x" for number in range(600)))
     client.raw("DEL", ROOM)
     plain = redis.Redis(port=client.server.port, retry=None)
@@ -227,16 +240,21 @@ def test_what_javascript_rounds(client):
     client(f"LEASE.OPEN {ROOM} ann SESSION a")
     client("LEASE.RENEW", ROOM, "a", 1, seq)
     needs_node()
-    code = ("import Redis from 'ioredis'; import { createClient } from 'redis'; const url = `redis://127.0.0.1:${process.argv[1]}`;"
-            "const old = new Redis(url), own = await createClient({ url }).connect(), get = ['LEASE.GET', 'class', 'a'];"
-            "console.log((await old.call(...get))[9], (await own.sendCommand(get))[9] ?? (await own.sendCommand(get)).seq);"
-            "old.disconnect(); own.destroy();")
-    done = subprocess.run(["node", "--input-type=module", "--eval", code, str(client.server.port)], cwd=NODE, capture_output=True, text=True, timeout=60)
+    code = (
+        "import Redis from 'ioredis'; import { createClient } from 'redis'; const url = `redis://127.0.0.1:${process.argv[1]}`;"
+        "const old = new Redis(url), own = await createClient({ url }).connect(), get = ['LEASE.GET', 'class', 'a'];"
+        "console.log((await old.call(...get))[9], (await own.sendCommand(get))[9] ?? (await own.sendCommand(get)).seq);"
+        "old.disconnect(); own.destroy();"
+    )
+    done = subprocess.run(
+        ["node", "--input-type=module", "--eval", code, str(client.server.port)], cwd=NODE, capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.split() == [str(EXACT_IN_DOUBLES)] * 2, done.stderr
     assert client(f"LEASE.GET {ROOM} a")["seq"] == seq
 
 
 # -------------------------------------------------------------------- the page, and what is shipped
+
 
 def blocks(page):
     return re.findall(r"^```(?:python|js|rust|go)\n(.*?)^```$", page, re.S | re.M)

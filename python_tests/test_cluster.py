@@ -3,7 +3,6 @@
 import itertools
 
 import pytest
-
 from harness import Refused, rooms, wait_until, ways
 from harness.cluster import Cluster, asking, keys_of, sent_elsewhere
 from harness.events import gen_order, read, stream
@@ -18,13 +17,36 @@ EV, LOG = "{r}:events", "{r}:log"
 ORDERS = list(itertools.permutations((ROOM, EV, LOG)))
 MOVING = {"TRYAGAIN", "ASK", "MOVED"}
 LIFE = [  # what a room may hold: each kind of record
-    "LEASE.SETPOLICY r tombstone-ms 500000", "LEASE.HOLD r audit", "LEASE.OPEN r u1 SESSION a TTL 60000", "LEASE.OPEN r u1 DEVICE d SESSION b TOKEN t",
-    "LEASE.OPEN r u2 SESSION c META m", "LEASE.RENEW r a 1 7 STATE connected", "LEASE.LEAVE r c 1", "LEASE.OPEN r u2 SESSION d",
-    "LEASE.GRANT r u1 WRITE UNTIL 500000 VERSION 4", "LEASE.REVOKE r u3 DEVICE x VERSION 2", "LEASE.SEND r a 1 m1 one", "LEASE.POST r u2 m2 two",
-    "LEASE.SEND r a 1 m3 three", "LEASE.ACK r a 1 2", "LEASE.MARK r u1 d QUEUED 3"]
+    "LEASE.SETPOLICY r tombstone-ms 500000",
+    "LEASE.HOLD r audit",
+    "LEASE.OPEN r u1 SESSION a TTL 60000",
+    "LEASE.OPEN r u1 DEVICE d SESSION b TOKEN t",
+    "LEASE.OPEN r u2 SESSION c META m",
+    "LEASE.RENEW r a 1 7 STATE connected",
+    "LEASE.LEAVE r c 1",
+    "LEASE.OPEN r u2 SESSION d",
+    "LEASE.GRANT r u1 WRITE UNTIL 500000 VERSION 4",
+    "LEASE.REVOKE r u3 DEVICE x VERSION 2",
+    "LEASE.SEND r a 1 m1 one",
+    "LEASE.POST r u2 m2 two",
+    "LEASE.SEND r a 1 m3 three",
+    "LEASE.ACK r a 1 2",
+    "LEASE.MARK r u1 d QUEUED 3",
+]
 ASKED = [  # what changes nothing, and shows what a room or its streams hold
-    "LEASE.OPEN r u1 SESSION a", "LEASE.RENEW r a 1 7", "LEASE.SEND r a 1 m1 one", "LEASE.POST r u2 m2 two", "LEASE.REPLAY r a 1 * 1", "LEASE.SNAPSHOT r a 1",
-    "LEASE.GET r b", "LEASE.ROSTER r ENDED", "LEASE.STATS r", "LEASE.LAG r", "LEASE.GRANTS r", "LEASE.HOLDS r"]
+    "LEASE.OPEN r u1 SESSION a",
+    "LEASE.RENEW r a 1 7",
+    "LEASE.SEND r a 1 m1 one",
+    "LEASE.POST r u2 m2 two",
+    "LEASE.REPLAY r a 1 * 1",
+    "LEASE.SNAPSHOT r a 1",
+    "LEASE.GET r b",
+    "LEASE.ROSTER r ENDED",
+    "LEASE.STATS r",
+    "LEASE.LAG r",
+    "LEASE.GRANTS r",
+    "LEASE.HOLDS r",
+]
 
 
 @pytest.fixture
@@ -50,6 +72,7 @@ def asked(node):
 
 def follow(source, target):
     """A client that goes where the source of a slot that moves sends it."""
+
     def ask(command):
         try:
             return source.call(command)
@@ -58,6 +81,7 @@ def follow(source, target):
                 raise
             assert sent_elsewhere(refused) == target.port
             return asking(target, command)
+
     return ask
 
 
@@ -74,6 +98,7 @@ def streams(node):
 
 
 # -------------------------------------------------------------------- API-07
+
 
 @pytest.mark.parametrize("scope", ("room", "tag"))
 def test_api_07_streams_share_the_slot(start, scope):
@@ -101,6 +126,7 @@ def test_api_07_stray_braces(cluster):
 
 
 # -------------------------------------------------------------------- API-08
+
 
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_api_08_a_moved_room_is_as_before(cluster, order):
@@ -132,7 +158,8 @@ def test_api_08_in_scripts_and_transactions(cluster, way):
     cluster.migrate(source, target, LOG)
     there = dict(zip(commands, said(source, way, commands)))
     assert {command for command, reply in there.items() if reply == "TRYAGAIN"} == {
-        command for command in commands if command.split()[0][6:] in ("OPEN", "REPLAY", "SNAPSHOT", "STATS") or "new" in command}
+        command for command in commands if command.split()[0][6:] in ("OPEN", "REPLAY", "SNAPSHOT", "STATS") or "new" in command
+    }
     cluster.migrate(source, target, ROOM)
     # The events are still at the source.
     assert said(target, way, ["LEASE.OPEN r u7", "LEASE.KICK r USER u1"], first=["ASKING"]) == ["TRYAGAIN", "TRYAGAIN"]
@@ -206,7 +233,9 @@ def test_api_08_time_waits_for_the_streams(cluster, order):
 
 def test_api_08_the_target_does_nothing_before_it_owns_the_slot(cluster):
     """API-08 Slot migration: nor does it forget, end grants or let cursors go; once it owns the slot it catches up."""
-    source = a_room(cluster, ["LEASE.SETPOLICY r tombstone-ms 5000", "LEASE.OPEN r u1 SESSION a", "LEASE.OPEN r u1 SESSION b", "LEASE.GRANT r u2 READ UNTIL 5000"])
+    source = a_room(
+        cluster, ["LEASE.SETPOLICY r tombstone-ms 5000", "LEASE.OPEN r u1 SESSION a", "LEASE.OPEN r u1 SESSION b", "LEASE.GRANT r u2 READ UNTIL 5000"]
+    )
     target, slot = cluster.pair(ROOM)[1], cluster.slot(ROOM)
     cluster.begin(slot, source, target)
     cluster.migrate(source, target, *keys_of(ROOM))

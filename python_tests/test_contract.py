@@ -9,7 +9,6 @@ import re
 
 import jsonschema
 import pytest
-
 import schemas
 from harness import Refused, rooms, wait_until
 from harness.conform import Unlike, names_of
@@ -75,6 +74,7 @@ def with_closed(client):
 
 # -------------------------------------------------------------------- what is right, and what is not
 
+
 def as_json(value):
     if isinstance(value, bytes):
         try:
@@ -105,7 +105,7 @@ def spoiled(value):
         yield value | FOREIGN
         yield from (value | {name: wrong} for name, part in value.items() for wrong in spoiled(part))
     elif isinstance(value, list):
-        yield from (value[:place] + [wrong] + value[place + 1:] for place, part in enumerate(value) for wrong in spoiled(part))
+        yield from (value[:place] + [wrong] + value[place + 1 :] for place, part in enumerate(value) for wrong in spoiled(part))
 
 
 def lacking(value):
@@ -114,8 +114,8 @@ def lacking(value):
         yield from ({name: part for name, part in value.items() if name != gone} for gone in value)
         yield from (value | {name: less} for name, part in value.items() for less in lacking(part))
     elif isinstance(value, list):
-        yield from (value[:place] + value[place + 1:] for place in range(len(value)))
-        yield from (value[:place] + [less] + value[place + 1:] for place, part in enumerate(value) for less in lacking(part))
+        yield from (value[:place] + value[place + 1 :] for place in range(len(value)))
+        yield from (value[:place] + [less] + value[place + 1 :] for place, part in enumerate(value) for less in lacking(part))
 
 
 def validator(name):
@@ -222,6 +222,7 @@ def test_refusals_by_their_page():
 
 # -------------------------------------------------------------------- events
 
+
 @pytest.mark.ways("plain-resp3")
 def test_events_by_their_types_and_schema(client):
     eventful(client)
@@ -248,6 +249,7 @@ def test_schemas_are_those_of_the_types(name):
 
 
 # -------------------------------------------------------------------- INSPECT
+
 
 @pytest.mark.ways("plain-resp3")
 def test_schema_of_inspect(client):

@@ -1,7 +1,6 @@
 """Delivery claims: what servers and clients say they have of the messages, and the room's own counters."""
 
 import pytest
-
 from harness import Client
 
 TWO_WAYS = pytest.mark.ways("plain-resp2", "plain-resp3")
@@ -55,13 +54,32 @@ def test_fix_03_claims_that_are_refused(client):
     post(client, 5)
     client("LEASE.MARK r u1 default QUEUED 1")
     refused = (
-        ("ERR", "MARK r u1 default QUEUED 6"), ("ERR", "MARK r u1 default WRITTEN 9223372036854775807"), ("ERR", "MARK r u1 default QUEUED 9223372036854775808"),
-        ("ERR", "MARK r u1 default ACKED 3"), ("ERR", "MARK r u1 default QUEUED -1"), ("ERR", "MARK r u1 default QUEUED 05"), ("ERR", "MARK r u1 default 3 QUEUED"),
-        ("ERR", "MARK r u2 default QUEUED 1"), ("ERR", "MARK r u1 other QUEUED 1"), ("ERR", "MARK r bot default QUEUED 1"), ("ERR", "MARK r u2 default QUEUED 0"),
-        ("ERR", "MARK r  default QUEUED 1"), ("ERR", "MARK r u1  QUEUED 1"), ("ERR", "MARK missing u1 default QUEUED 0"),
-        ("ERR", "ACK r a 1 6 TOKEN s3cret"), ("ERR", "ACK r a 1 x TOKEN s3cret"), ("DENIED token", "ACK r a 1 3"), ("DENIED token", "ACK r a 1 3 TOKEN guess"),
-        ("STALE unknown", "ACK r nobody 1 3"), ("STALE unknown", "ACK r a 2 3 TOKEN s3cret"), ("STALE unknown", "ACK missing a 1 3"),
-        ("LIMIT id", f"MARK r {'x' * 256} default QUEUED 1"), ("LIMIT id", f"MARK r u1 {'x' * 256} QUEUED 1"), ("ERR", "LAG r COUNT 0"), ("ERR", "LAG r COUNT 10001"))
+        ("ERR", "MARK r u1 default QUEUED 6"),
+        ("ERR", "MARK r u1 default WRITTEN 9223372036854775807"),
+        ("ERR", "MARK r u1 default QUEUED 9223372036854775808"),
+        ("ERR", "MARK r u1 default ACKED 3"),
+        ("ERR", "MARK r u1 default QUEUED -1"),
+        ("ERR", "MARK r u1 default QUEUED 05"),
+        ("ERR", "MARK r u1 default 3 QUEUED"),
+        ("ERR", "MARK r u2 default QUEUED 1"),
+        ("ERR", "MARK r u1 other QUEUED 1"),
+        ("ERR", "MARK r bot default QUEUED 1"),
+        ("ERR", "MARK r u2 default QUEUED 0"),
+        ("ERR", "MARK r  default QUEUED 1"),
+        ("ERR", "MARK r u1  QUEUED 1"),
+        ("ERR", "MARK missing u1 default QUEUED 0"),
+        ("ERR", "ACK r a 1 6 TOKEN s3cret"),
+        ("ERR", "ACK r a 1 x TOKEN s3cret"),
+        ("DENIED token", "ACK r a 1 3"),
+        ("DENIED token", "ACK r a 1 3 TOKEN guess"),
+        ("STALE unknown", "ACK r nobody 1 3"),
+        ("STALE unknown", "ACK r a 2 3 TOKEN s3cret"),
+        ("STALE unknown", "ACK missing a 1 3"),
+        ("LIMIT id", f"MARK r {'x' * 256} default QUEUED 1"),
+        ("LIMIT id", f"MARK r u1 {'x' * 256} QUEUED 1"),
+        ("ERR", "LAG r COUNT 0"),
+        ("ERR", "LAG r COUNT 10001"),
+    )
     with client.nothing_changes():
         for refusal, command in refused:
             assert client.refusal("LEASE." + command) == refusal, command
@@ -103,7 +121,7 @@ def test_fix_03_revoked(client):
     client("LEASE.GRANT r u1 READ")
     assert client("LEASE.OPEN r u1 SESSION b")["acked"] == 2
     client("LEASE.GRANT r u1 READ UNTIL 5000")
-    late, = client.held(5000, "LEASE.ACK r b 2 3")
+    (late,) = client.held(5000, "LEASE.ACK r b 2 3")
     assert late.head == "STALE expired"
 
 
@@ -149,7 +167,10 @@ def test_time_04_cursors_end(client):
     assert client("LEASE.ACK r b 1 2") == 3
     client("CONFIG SET lease.cursor-ms 60000")  # of those to come
     before, after = client.held(999, "LEASE.LAG r", "LEASE.STATS r")
-    assert ([holder["user"] for holder in before["holders"]], after["cursors"]) == ([b"u1", b"u2"] if before["holders"][0]["user"] == b"u1" else [b"u2", b"u1"], 2)
+    assert ([holder["user"] for holder in before["holders"]], after["cursors"]) == (
+        [b"u1", b"u2"] if before["holders"][0]["user"] == b"u1" else [b"u2", b"u1"],
+        2,
+    )
     listed, stats, opened, again = client.held(1, "LEASE.LAG r", "LEASE.STATS r", "LEASE.OPEN r u2 SESSION b", "LEASE.ACK r b 1 0")
     assert ([holder["user"] for holder in listed["holders"]], stats["cursors"], opened["acked"], again) == ([b"u1"], 1, 0, 0)
     client.advance(0)
@@ -220,10 +241,24 @@ def test_ops_01_stats(client):
     client("LEASE.ACK r b 1 7")
     client("LEASE.HOLD r case7")
     gen = client("LEASE.ROSTER r")["gen"]
-    told = {"gen": gen, "leases": 3, "users": 2, "tombstones": 0, "event_n": 3, "events_lost": 0, "log_seq": 7, "log_oldest": 1, "dedupe": 7, "holds": 1,
-            "cursors": 3, "queued_lag": 7, "written_lag": 7, "acked_lag": 7}
+    told = {
+        "gen": gen,
+        "leases": 3,
+        "users": 2,
+        "tombstones": 0,
+        "event_n": 3,
+        "events_lost": 0,
+        "log_seq": 7,
+        "log_oldest": 1,
+        "dedupe": 7,
+        "holds": 1,
+        "cursors": 3,
+        "queued_lag": 7,
+        "written_lag": 7,
+        "acked_lag": 7,
+    }
     assert client("LEASE.STATS r") == told
-    overdue, = client.held(1000, "LEASE.STATS r")
+    (overdue,) = client.held(1000, "LEASE.STATS r")
     assert (overdue["leases"], overdue["users"]) == (2, 1)
     client.advance(0)
     client("LEASE.UNHOLD r case7")

@@ -6,7 +6,6 @@ import re
 import shutil
 
 import pytest
-
 from golden import crc64, make
 from harness import Client, Refused, Way, rooms, wait_until
 
@@ -33,14 +32,22 @@ def removed(client, room="r"):
 
 # -------------------------------------------------------------------- restarts
 
+
 @pytest.mark.parametrize("grace", (-1, 0, 5000))
 @pytest.mark.parametrize("away", (20000, 40000))
 def test_disk_01_aof_replay(start, away, grace):
     """DISK-01 AOF replay revives or immortalises: it does neither, and two replays give one digest."""
     server = start(redis=AOF, lease={"recovery-grace-ms": grace})
     client = on(server)
-    for command in ("OPEN r u1 SESSION a", "OPEN r u2 SESSION b", "LEAVE r b 1", "OPEN r u3 SESSION c", "OPEN r u3 SESSION c2 TTL 3000000",
-                    "OPEN r u4 SESSION d", "KICK r USER u4"):
+    for command in (
+        "OPEN r u1 SESSION a",
+        "OPEN r u2 SESSION b",
+        "LEAVE r b 1",
+        "OPEN r u3 SESSION c",
+        "OPEN r u3 SESSION c2 TTL 3000000",
+        "OPEN r u4 SESSION d",
+        "KICK r USER u4",
+    ):
         client("LEASE." + command)
     client.advance(10000)
     assert client("LEASE.RENEW r a 1 1") == [b"renewed", 30000, 40000]
@@ -163,7 +170,11 @@ def messages_go_on(client, gen, log):
     read = client("LEASE.REPLAY", "r", "active", 1, gen, 3)
     assert (read["status"], read["next"], [seq for seq, _ in read["entries"]]) == (b"ok", 5, [4, 5])
     assert client.refusal("LEASE.ACK r active 1 6") == "ERR"
-    assert [client(command) for command in ("LEASE.ACK r active 1 1", "LEASE.MARK r u2 default QUEUED 1", "LEASE.MARK r u3 phone WRITTEN 1")] == [2, 5, 4]
+    assert [client(command) for command in ("LEASE.ACK r active 1 1", "LEASE.MARK r u2 default QUEUED 1", "LEASE.MARK r u3 phone WRITTEN 1")] == [
+        2,
+        5,
+        4,
+    ]
     assert client("LEASE.SEND r active 1 m4 x")["seq"] == 6
     assert client("LEASE.TRIM r") == 0
     assert client("LEASE.GRANT r u12 READ VERSION 3") == b"stale"
@@ -175,7 +186,9 @@ def test_disk_04_a_big_room(start, preamble):
     """DISK-04 AOF rewrite without RDB preamble (and with one): a room too big to be written at once; gauges count it once."""
     server = start(redis=AOF | {"aof-use-rdb-preamble": preamble})
     client = on(server)
-    client.pipeline(*(f"LEASE.OPEN r u{number % 9} DEVICE {number} SESSION s{number} META x TTL {1000 if number % 3 else 60000}" for number in range(1500)))
+    client.pipeline(
+        *(f"LEASE.OPEN r u{number % 9} DEVICE {number} SESSION s{number} META x TTL {1000 if number % 3 else 60000}" for number in range(1500))
+    )
     client.pipeline(*(f"LEASE.POST r u{number % 7} m{number} {number}" for number in range(5000)))
     client.pipeline(*(f"LEASE.GRANT r granted{number} READ VERSION {number}" for number in range(1500)))
     client.pipeline(*(f"LEASE.MARK r granted{number} default QUEUED {number + 1}" for number in range(1500)))
@@ -198,11 +211,13 @@ def steady(room):
     """What no load may change."""
     known = {name: room[name] for name in ("policy", "count", "grants", "holders", "holds")}
     known |= {name: room["stats"][name] for name in ("log_seq", "log_oldest", "dedupe")}
-    return known | {"leases": {session: {name: value for name, value in lease.items() if name not in rooms.DEADLINE}
-                                for session, lease in room["leases"].items()}}
+    return known | {
+        "leases": {session: {name: value for name, value in lease.items() if name not in rooms.DEADLINE} for session, lease in room["leases"].items()}
+    }
 
 
 # -------------------------------------------------------------------- payloads
+
 
 def mutated(dump, dice):
     """A DUMP payload with a fault in it and a checksum that fits."""
@@ -212,11 +227,11 @@ def mutated(dump, dice):
     if kind == 0:
         body[at] ^= 1 << dice.randrange(8)
     elif kind == 1:
-        body[at] = dice.choice((0, 1, 0x7f, 0x80, 0x81, 0xbf, 0xc0, 0xff))
+        body[at] = dice.choice((0, 1, 0x7F, 0x80, 0x81, 0xBF, 0xC0, 0xFF))
     elif kind == 2:
         del body[at:]
     elif kind == 3:
-        del body[at:at + dice.randrange(1, 16)]
+        del body[at : at + dice.randrange(1, 16)]
     elif kind == 4:
         body[at:at] = dice.randbytes(dice.randrange(1, 16))
     else:
@@ -225,11 +240,37 @@ def mutated(dump, dice):
     return crc64.sealed(bytes(body) + dump[-10:-8])
 
 
-PROBES = ("LEASE.ROSTER # ENDED COUNT 10000", "LEASE.COUNT #", "LEASE.INSPECT #", "LEASE.POLICY #", "LEASE.OPEN # u1", "LEASE.OPEN # u9 SESSION new",
-          "LEASE.RENEW # active 1 99", "LEASE.RENEW # new 1 1 STATE failed META x", "LEASE.SEND # active 1 m3 x", "LEASE.SEND # new 1 m9 x",
-          "LEASE.POST # bot m9 x", "LEASE.REPLAY # active 1 * 0", "LEASE.SNAPSHOT # active 1", "LEASE.ACK # active 1 1", "LEASE.MARK # u2 default WRITTEN 1",
-          "LEASE.LAG #", "LEASE.HOLDS #", "LEASE.UNHOLD # case7", "LEASE.TRIM #", "LEASE.STATS #", "LEASE.GRANTS #", "LEASE.GRANT # u13 READ VERSION 9",
-          "LEASE.REVOKE # u12", "LEASE.LEAVE # new 1", "LEASE.KICK # USER u3", "LEASE.REAP #", "MEMORY USAGE #", "OBJECT ENCODING #", "COPY # twin REPLACE")
+PROBES = (
+    "LEASE.ROSTER # ENDED COUNT 10000",
+    "LEASE.COUNT #",
+    "LEASE.INSPECT #",
+    "LEASE.POLICY #",
+    "LEASE.OPEN # u1",
+    "LEASE.OPEN # u9 SESSION new",
+    "LEASE.RENEW # active 1 99",
+    "LEASE.RENEW # new 1 1 STATE failed META x",
+    "LEASE.SEND # active 1 m3 x",
+    "LEASE.SEND # new 1 m9 x",
+    "LEASE.POST # bot m9 x",
+    "LEASE.REPLAY # active 1 * 0",
+    "LEASE.SNAPSHOT # active 1",
+    "LEASE.ACK # active 1 1",
+    "LEASE.MARK # u2 default WRITTEN 1",
+    "LEASE.LAG #",
+    "LEASE.HOLDS #",
+    "LEASE.UNHOLD # case7",
+    "LEASE.TRIM #",
+    "LEASE.STATS #",
+    "LEASE.GRANTS #",
+    "LEASE.GRANT # u13 READ VERSION 9",
+    "LEASE.REVOKE # u12",
+    "LEASE.LEAVE # new 1",
+    "LEASE.KICK # USER u3",
+    "LEASE.REAP #",
+    "MEMORY USAGE #",
+    "OBJECT ENCODING #",
+    "COPY # twin REPLACE",
+)
 
 
 def restored(client, payload):
@@ -257,6 +298,7 @@ def test_disk_05_arbitrary_bytes(server, seed, variants):
         rooms_made = sum(restored(client, mutated(dump, dice)) for _ in range(number))
         assert 0 < rooms_made < number
         return server.info("memory")["used_memory"]
+
     warm = memory_after(variants)
     assert memory_after(variants) - warm < 65536
     info = server.lease_info()
@@ -308,7 +350,7 @@ def test_disk_07_golden_files(server, name):
     alone = golden.suffix == ".dump"  # without the log it was about
     if alone:
         assert client.raw("RESTORE", "r", 0, golden.read_bytes()) == b"OK"
-    (_, room), = rooms.scan(server).items()
+    ((_, room),) = rooms.scan(server).items()
     told = make.read_told(golden.parent)  # what there was to tell in its time
     gen = told.pop("gen", None)
     steady = told.keys() - ({"holds", "messages"} if alone else set())
@@ -337,6 +379,7 @@ def knows_its_messages(client, gen, alone):
 
 
 # -------------------------------------------------------------------- without the module
+
 
 @pytest.mark.parametrize("store", ("rdb", "aof", "aof-preamble"))
 def test_disk_08_without_the_module(server, store):

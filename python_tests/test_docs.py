@@ -10,7 +10,6 @@ import shutil
 import subprocess
 
 import pytest
-
 import transcripts
 from harness.resp import Refused
 
@@ -68,6 +67,7 @@ def scripts(path):
 
 # ---------------------------------------------------------------- transcripts
 
+
 @pytest.mark.skipif(transcripts.CLI is None, reason="there is no redis-cli")
 @pytest.mark.server(clock=NINE)
 @pytest.mark.no_restart("the commands shown are those of the scenarios")
@@ -82,16 +82,17 @@ def test_transcripts(server, page):
 
 
 def test_transcripts_can_fail():
-    shown = ["1) (integer) 5", "2) \"<gen>\""]
-    assert transcripts.matches(shown, ["1) (integer) 5", "2) \"1-a\""])
+    shown = ["1) (integer) 5", '2) "<gen>"']
+    assert transcripts.matches(shown, ["1) (integer) 5", '2) "1-a"'])
     assert transcripts.matches(["..."], ["1) (integer) 5"]) and transcripts.matches(["..."], [])
-    for printed in [], ["1) (integer) 6", "2) \"1-a\""], ["1) (integer) 5", "2) \"1 a\""], ["1) (integer) 5", "2) \"1-a\"", "3) x"]:
+    for printed in [], ["1) (integer) 6", '2) "1-a"'], ["1) (integer) 5", '2) "1 a"'], ["1) (integer) 5", '2) "1-a"', "3) x"]:
         assert not transcripts.matches(shown, printed)
     for fault in "(error) ERR syntax error", "Invalid argument(s)":
         assert not transcripts.matches(["..."], [fault])
 
 
 # ---------------------------------------------------------------- code for browsers
+
 
 @pytest.mark.skipif(NODE is None, reason="there is no node")
 @pytest.mark.parametrize("page", [path for path in DOCUMENTS if scripts(path) and path.name != "clients.md"], ids=by_name)
@@ -105,6 +106,7 @@ def test_code_for_browsers(page, tmp_path):
 
 # ---------------------------------------------------------------- pages, README, COMMAND DOCS, LEASE.HELP
 
+
 def helped(server):
     """Syntax and summary by name, as LEASE.HELP tells them."""
     lines = [line.decode() for line in server.call("LEASE.HELP")]
@@ -112,7 +114,7 @@ def helped(server):
 
 
 def documented(server, name):
-    docs, = server.call("COMMAND", "DOCS", name).values()
+    (docs,) = server.call("COMMAND", "DOCS", name).values()
     return docs
 
 
@@ -147,7 +149,8 @@ def test_every_command_is_everywhere(server):
     assert {path.stem.upper() for path in PAGES} == names
     readme = table((ROOT / "README.md").read_text(), "| command | |")
     assert {cell: summary for cell, summary in readme} == {
-        f"[{name}](docs/commands/{name.lower()}.md)": summary for name, (_, summary) in helped(server).items()}
+        f"[{name}](docs/commands/{name.lower()}.md)": summary for name, (_, summary) in helped(server).items()
+    }
     overview = table((ROOT / "docs/commands/README.md").read_text(), "| command | |")
     assert {name for cell, _ in overview for name in re.findall(r"\[(LEASE\.\w+)\]", cell)} == names
 
@@ -198,7 +201,7 @@ def test_reply_of_a_page(server, page):
             server.advance(step.later_ms)
             continue
         words = shlex.split(step.command)
-        reply, = server.call.pipeline([words])
+        (reply,) = server.call.pipeline([words])
         if words[0].lower() == page.stem and not isinstance(reply, Refused):
             given.add(type(reply))
     assert given or page.stem == "lease.apply"
@@ -235,8 +238,7 @@ def test_metrics_and_errors(server):
     answers = [code(cell)[0] for cell, *_ in table(errors, "| error | when | what the caller does |")]
     own = {"_".join(re.findall(r"(?<!<)\b\w+", answer)).lower() for answer in answers} | {"err", "wrongtype", "readonly", "oom"}
     assert told == figures.union(*listed, ("lease_rejected_" + error for error in own))
-    assert {"ERR", "WRONGTYPE", "READONLY", "OOM"} <= {
-        name.split(" ")[0] for cell, _ in table(errors, "| error | when |") for name in code(cell)}
+    assert {"ERR", "WRONGTYPE", "READONLY", "OOM"} <= {name.split(" ")[0] for cell, _ in table(errors, "| error | when |") for name in code(cell)}
 
 
 def test_encodings():
@@ -275,8 +277,13 @@ def test_names(server):
         r"(?:STALE|DENIED|CONFLICT|LIMIT) [a-z]+": ANSWERS.keys(),
         r"make [a-z-]+": {"make " + target for target in re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)},
     }
-    named = {(by_name(path), name, pattern) for path in DOCUMENTS for span in spans(path) for pattern in known
-             for name in re.findall(rf"^{pattern}(?=$| )", span)}
+    named = {
+        (by_name(path), name, pattern)
+        for path in DOCUMENTS
+        for span in spans(path)
+        for pattern in known
+        for name in re.findall(rf"^{pattern}(?=$| )", span)
+    }
     assert not {(path, name) for path, name, pattern in named if name not in known[pattern]}
     assert {pattern for *_, pattern in named} == known.keys()
 

@@ -4,7 +4,6 @@ import os
 import time
 
 import pytest
-
 from harness import Client, Listener, Way, wait_until
 from harness.events import entry
 
@@ -14,6 +13,7 @@ OPENED = ("opened", "session", "user", "device", "epoch", "at", "expires_at")
 
 
 # -------------------------------------------------------------------- what an entry has
+
 
 def fields(client, newest=1):
     """The newest events without what the room itself gives every entry."""
@@ -38,12 +38,24 @@ def test_log_13_an_entry_has_what_applies(client):
     client("LEASE.RENEW r a 1 2 META y STATE failed TTL 4000")
     assert fields(client, 2) == [
         lease | {"type": "state", "seq": 2, "at": 2000, "state": "failed", "expires_at": 7000},
-        lease | {"type": "updated", "seq": 2, "at": 2000, "meta": b"y"}]
+        lease | {"type": "updated", "seq": 2, "at": 2000, "meta": b"y"},
+    ]
     client("LEASE.OPEN r u1 DEVICE d SESSION b")
     assert fields(client, 2) == [
         lease | {"type": "removed", "seq": 2, "at": 2000, "reason": "superseded", "replaced_by": 2},
-        {"type": "opened", "session": b"b", "user": b"u1", "device": b"d", "epoch": 2, "user_leases": 1, "seq": 0, "at": 2000,
-         "expires_at": 32000, "replaced": b"a"}]
+        {
+            "type": "opened",
+            "session": b"b",
+            "user": b"u1",
+            "device": b"d",
+            "epoch": 2,
+            "user_leases": 1,
+            "seq": 0,
+            "at": 2000,
+            "expires_at": 32000,
+            "replaced": b"a",
+        },
+    ]
     client("LEASE.LEAVE r b 2 LINGER 500")
     client.advance(700)
     left = {"type": "removed", "session": b"b", "user": b"u1", "device": b"d", "epoch": 2, "user_leases": 0, "seq": 0}
@@ -68,7 +80,9 @@ def test_log_13_renewals_are_told_on_demand(client):
     client("LEASE.RENEW r a 1 2")
     client("LEASE.MRENEW r a 1 3 nobody 1 1 a 1 3")
     assert [(event["type"], event["seq"], event["at"], event["user_leases"]) for event in client.events("r")[1:]] == [
-        ("renewed", 2, 1000, 1), ("renewed", 3, 1000, 1)]
+        ("renewed", 2, 1000, 1),
+        ("renewed", 3, 1000, 1),
+    ]
 
 
 def test_log_13_messages_are_announced_on_demand(client):
@@ -96,22 +110,39 @@ def test_log_13_messages_are_announced_on_demand(client):
 def test_log_13_each_event_tells_the_newest_message(client):
     """LOG-13 Nobody turned notifications on: `log_seq` is where deliveries to a removed session end."""
     posts = iter(range(1, 100))
-    for command in ("OPEN r u1 SESSION a", "RENEW r a 1 1 STATE failed", "RENEW r a 1 2 META x", "GRANT r u2 READ", "REVOKE r u2", "OPEN r u1 SESSION b TTL 1000",
-                    "KICK r USER u1"):
+    for command in (
+        "OPEN r u1 SESSION a",
+        "RENEW r a 1 1 STATE failed",
+        "RENEW r a 1 2 META x",
+        "GRANT r u2 READ",
+        "REVOKE r u2",
+        "OPEN r u1 SESSION b TTL 1000",
+        "KICK r USER u1",
+    ):
         client("LEASE." + command)
         client(f"LEASE.POST r u m{next(posts)} x")
     client("LEASE.OPEN r u1 SESSION c TTL 1000")
     client("LEASE.POST r u last x")
     client.advance(1000)
     assert [(event["type"], event["log_seq"]) for event in client.events("r")] == [
-        ("opened", 0), ("state", 1), ("updated", 2), ("granted", 3), ("grant-revoked", 4), ("removed", 5), ("opened", 5), ("removed", 6), ("opened", 7),
-        ("removed", 8)]
+        ("opened", 0),
+        ("state", 1),
+        ("updated", 2),
+        ("granted", 3),
+        ("grant-revoked", 4),
+        ("removed", 5),
+        ("opened", 5),
+        ("removed", 6),
+        ("opened", 7),
+        ("removed", 8),
+    ]
     client.raw("DEL r")
     wait_until(lambda: client.events("r")[-1]["type"] == "closed")
     assert client.events("r")[-1]["log_seq"] == 8
 
 
 # -------------------------------------------------------------------- notifications
+
 
 def test_log_13_no_notifications(client):
     """LOG-13 Nobody turned notifications on: the stream is complete without them, after a restart too."""
@@ -129,20 +160,67 @@ def test_log_13_one_notification_a_change(client):
     """LOG-13 Nobody turned notifications on: with `KEd` one per change on the room key, none when nothing changed."""
     listener = Listener(client.server)
     steps = (
-        ("OPEN r u1 SESSION a", ["opened"]), ("OPEN r u1 SESSION a", []), ("OPEN r u1 SESSION b NX", []), ("OPEN r u2 SESSION a", []),
-        ("SEND r a 1 m1 x", ["message"]), ("SEND r a 1 m1 x", []), ("SEND r a 1 m1 y", []), ("SEND r a 2 m2 x", []), ("POST r u9 m1 x", ["message"]),
-        ("POST r u9 m1 x", []), ("ACK r a 1 1", []), ("MARK r u1 default QUEUED 2", []), ("HOLD r h", []), ("TRIM r", []), ("UNHOLD r h", []), ("TRIM r", []),
-        ("REPLAY r a 1 * 0", []), ("SNAPSHOT r a 1", []), ("LAG r", []), ("HOLDS r", []), ("STATS r", []), ("SETPOLICY r announce-messages yes", []),
-        ("SEND r a 1 m3 x", ["message"]), ("SETPOLICY r announce-messages default", []),
-        ("RENEW r a 1 1", []), ("RENEW r a 1 1", []), ("RENEW r a 9 9", []), ("MRENEW r a 1 2", []),
-        ("RENEW r a 1 3 STATE failed", ["state"]), ("RENEW r a 1 4 STATE failed", []), ("RENEW r a 1 5 META x", ["updated"]),
-        ("RENEW r a 1 6 META x", []), ("RENEW r a 1 7 STATE connected META y", ["state", "updated"]),
-        ("OPEN r u1 SESSION b", ["superseded", "opened"]), ("LEAVE r a 1", []), ("LEAVE r b 2 LINGER 5000", []), ("LEAVE r b 2", ["left"]),
-        ("LEAVE r b 2", []), ("OPEN r u3 SESSION c", ["opened"]), ("RENEW r c 1 1 STATE closed", ["left"]), ("KICK r USER u1", []),
-        ("OPEN r u4 DEVICE d SESSION d", ["opened"]), ("OPEN r u4 DEVICE e SESSION e", ["opened"]), ("KICK r USER u4", ["kicked", "kicked"]),
-        ("GRANT r u8 READ", ["granted"]), ("GRANT r u8 READ VERSION 3", []), ("GRANT r u8 WRITE VERSION 3", []), ("OPEN r u8 SESSION h", ["opened"]),
-        ("REVOKE r u8", ["revoked", "grant-revoked"]), ("REVOKE r u8", []), ("REVOKE r u8 DEVICE d", ["grant-revoked"]), ("OPEN r u8", []),
-        ("GRANT r u8 READ", ["granted"]), ("GRANTS r", []), ("REAP r", []), ("SETPOLICY r tombstone-ms 5000", []), ("GET r a", []), ("ROSTER r", []), ("COUNT r", []), ("INSPECT r", []))
+        ("OPEN r u1 SESSION a", ["opened"]),
+        ("OPEN r u1 SESSION a", []),
+        ("OPEN r u1 SESSION b NX", []),
+        ("OPEN r u2 SESSION a", []),
+        ("SEND r a 1 m1 x", ["message"]),
+        ("SEND r a 1 m1 x", []),
+        ("SEND r a 1 m1 y", []),
+        ("SEND r a 2 m2 x", []),
+        ("POST r u9 m1 x", ["message"]),
+        ("POST r u9 m1 x", []),
+        ("ACK r a 1 1", []),
+        ("MARK r u1 default QUEUED 2", []),
+        ("HOLD r h", []),
+        ("TRIM r", []),
+        ("UNHOLD r h", []),
+        ("TRIM r", []),
+        ("REPLAY r a 1 * 0", []),
+        ("SNAPSHOT r a 1", []),
+        ("LAG r", []),
+        ("HOLDS r", []),
+        ("STATS r", []),
+        ("SETPOLICY r announce-messages yes", []),
+        ("SEND r a 1 m3 x", ["message"]),
+        ("SETPOLICY r announce-messages default", []),
+        ("RENEW r a 1 1", []),
+        ("RENEW r a 1 1", []),
+        ("RENEW r a 9 9", []),
+        ("MRENEW r a 1 2", []),
+        ("RENEW r a 1 3 STATE failed", ["state"]),
+        ("RENEW r a 1 4 STATE failed", []),
+        ("RENEW r a 1 5 META x", ["updated"]),
+        ("RENEW r a 1 6 META x", []),
+        ("RENEW r a 1 7 STATE connected META y", ["state", "updated"]),
+        ("OPEN r u1 SESSION b", ["superseded", "opened"]),
+        ("LEAVE r a 1", []),
+        ("LEAVE r b 2 LINGER 5000", []),
+        ("LEAVE r b 2", ["left"]),
+        ("LEAVE r b 2", []),
+        ("OPEN r u3 SESSION c", ["opened"]),
+        ("RENEW r c 1 1 STATE closed", ["left"]),
+        ("KICK r USER u1", []),
+        ("OPEN r u4 DEVICE d SESSION d", ["opened"]),
+        ("OPEN r u4 DEVICE e SESSION e", ["opened"]),
+        ("KICK r USER u4", ["kicked", "kicked"]),
+        ("GRANT r u8 READ", ["granted"]),
+        ("GRANT r u8 READ VERSION 3", []),
+        ("GRANT r u8 WRITE VERSION 3", []),
+        ("OPEN r u8 SESSION h", ["opened"]),
+        ("REVOKE r u8", ["revoked", "grant-revoked"]),
+        ("REVOKE r u8", []),
+        ("REVOKE r u8 DEVICE d", ["grant-revoked"]),
+        ("OPEN r u8", []),
+        ("GRANT r u8 READ", ["granted"]),
+        ("GRANTS r", []),
+        ("REAP r", []),
+        ("SETPOLICY r tombstone-ms 5000", []),
+        ("GET r a", []),
+        ("ROSTER r", []),
+        ("COUNT r", []),
+        ("INSPECT r", []),
+    )
     for command, heard in steps:
         client.pipeline("LEASE." + command)
         assert listener() == [(b"r", "lease." + event) for event in heard], command
@@ -171,12 +249,13 @@ def test_log_12_a_timers_event_wakes_blocked_readers(client, existing):
     start = time.monotonic()
     woken = client.raw("XREAD", "BLOCK", 2000, "STREAMS", EV, "$")
     assert time.monotonic() - start < 1
-    (_, ((id, found),)), = woken.items() if isinstance(woken, dict) else woken
+    ((_, ((id, found),)),) = woken.items() if isinstance(woken, dict) else woken
     event = entry(id, found)
     assert (event["type"], event["reason"], event["session"], event["n"]) == ("removed", "expired", b"a", 2)
 
 
 # -------------------------------------------------------------------- trimming, and readers behind it
+
 
 def follow(client, position, present):
     """What every reader does: sessions present, after the events behind `position`; where `n` jumps the roster tells."""
@@ -229,7 +308,7 @@ def test_log_05_a_consumer_group_over_trimmed_entries(client):
 
 def entries(reply):
     """The entries of the one stream in a reply of XREAD or XREADGROUP."""
-    (_, found), = reply.items() if isinstance(reply, dict) else reply
+    ((_, found),) = reply.items() if isinstance(reply, dict) else reply
     return found[0] if isinstance(reply, dict) and found and isinstance(found[0][0], list) else found
 
 
@@ -238,18 +317,19 @@ def test_log_06_events_maxlen(client):
     """LOG-06 A log that is never trimmed: EV keeps at least events-maxlen entries and at most one node more; 0 keeps all."""
     client("LEASE.SETPOLICY r events-maxlen 100")
     for number in range(250):
-        epoch = client("LEASE.OPEN r u1 SESSION s%d" % number)["epoch"]
+        epoch = client(f"LEASE.OPEN r u1 SESSION s{number}")["epoch"]
         assert client.raw("XLEN", EV) <= 200
     assert client.raw("XLEN", EV) >= 100
     assert client.events("r", newest=1)[0]["n"] == client("LEASE.ROSTER r")["event_n"] == 499
     client("LEASE.SETPOLICY r events-maxlen 0")
     before = client.raw("XLEN", EV)
     for number in range(epoch + 1, epoch + 151):
-        client("LEASE.OPEN r u1 SESSION s%d" % number)
+        client(f"LEASE.OPEN r u1 SESSION s{number}")
     assert client.raw("XLEN", EV) == before + 300
 
 
 # -------------------------------------------------------------------- a stream that is not what the module wrote
+
 
 def test_log_01_a_deleted_stream(client):
     """LOG-01 One of room, LOG and EV is lost: step 3, `n` and ids keep rising after EV was deleted or trimmed by hand."""
@@ -300,7 +380,7 @@ def test_log_11_events_that_cannot_be_written(client, spoiled):
 
     client.raw("RENAME", EV, "aside")
     assert client("LEASE.OPEN r u0 SESSION z")["epoch"] == 2  # the refused ones used no epoch
-    event, = client.events("r")
+    (event,) = client.events("r")
     assert (event["type"], event["session"]) == ("opened", b"z")
     assert event["n"] > 4 + lost + 3  # past what was lost
     assert client("LEASE.COUNT r") == [3, 3]
@@ -328,10 +408,16 @@ def cpu_seconds(server):
 # -------------------------------------------------------------------- closed
 
 CLOSERS = {
-    "DEL": ["DEL r"], "UNLINK": ["UNLINK r"], "SET": ["SET r x", "DEL r"], "RENAME": ["SET other x", "RENAME other r", "DEL r"],
-    "COPY": ["SET other x", "COPY other r REPLACE", "DEL r other"], "GETDEL-by-EVAL": [["EVAL", "return redis.call('DEL', 'r')", 0]],
-    "PEXPIRE": ["PEXPIRE r 1"], "PEXPIREAT-past": ["PEXPIREAT r 1"],
-    "eviction": ["PEXPIRE r 100000000", "CONFIG SET maxmemory-policy volatile-random maxmemory 1", "SET no memory", "CONFIG SET maxmemory 0"]}
+    "DEL": ["DEL r"],
+    "UNLINK": ["UNLINK r"],
+    "SET": ["SET r x", "DEL r"],
+    "RENAME": ["SET other x", "RENAME other r", "DEL r"],
+    "COPY": ["SET other x", "COPY other r REPLACE", "DEL r other"],
+    "GETDEL-by-EVAL": [["EVAL", "return redis.call('DEL', 'r')", 0]],
+    "PEXPIRE": ["PEXPIRE r 1"],
+    "PEXPIREAT-past": ["PEXPIREAT r 1"],
+    "eviction": ["PEXPIRE r 100000000", "CONFIG SET maxmemory-policy volatile-random maxmemory 1", "SET no memory", "CONFIG SET maxmemory 0"],
+}
 
 
 @pytest.mark.parametrize("how", CLOSERS)
@@ -374,7 +460,7 @@ def test_log_13_closed_and_opened_in_one_transaction(client):
     """LOG-13 Nobody turned notifications on: a room deleted and opened again at once; `closed` belongs to the former gen."""
     former = client("LEASE.OPEN r u1 SESSION a")["gen"]
     _, opened = client.transaction("DEL r", "LEASE.OPEN r u1 SESSION a2")
-    closed, = wait_until(lambda: [event for event in client.events("r") if event["type"] == "closed"])
+    (closed,) = wait_until(lambda: [event for event in client.events("r") if event["type"] == "closed"])
     assert (closed["gen"], closed["active"]) == (former.decode(), 1)
     assert opened["gen"] != former
     assert sorted((event["n"], event["id"]) for event in client.events("r")) == [(1, "1-0"), (2, "2-0"), (3, "3-0")]
@@ -397,6 +483,7 @@ def test_log_13_no_closed(client):
 
 
 # -------------------------------------------------------------------- events-scope
+
 
 def shared(client, stream):
     """Entries of a shared stream: (room, n, type, session), in order."""
@@ -422,7 +509,11 @@ def test_log_13_scope_tag(client):
     client("LEASE.LEAVE {t}z a 1")
     client.advance(5000)
     assert shared(client, "{t}:lease:events") == [
-        (b"x{t}y", 1, "opened", b"a"), (b"{t}z", 1, "opened", b"a"), (b"{t}z", 2, "removed", b"a"), (b"x{t}y", 2, "removed", b"a")]
+        (b"x{t}y", 1, "opened", b"a"),
+        (b"{t}z", 1, "opened", b"a"),
+        (b"{t}z", 2, "removed", b"a"),
+        (b"x{t}y", 2, "removed", b"a"),
+    ]
     assert len(client.raw("XRANGE", "{t}:lease:events", b"(" + page["event_id"], "+")) == 2
     assert client.history("r") == [("opened", b"a", 1), ("removed", b"a", 1, "expired")]
     assert client.raw("EXISTS x{t}y:events {t}z:events {r}:lease:events lease:events") == 0
@@ -441,7 +532,11 @@ def test_log_13_scope_node(client):
     assert (page["event_n"], behind) == (1, [])
     client.advance(5000)
     assert shared(client, "lease:events") == [
-        (b"r", 1, "opened", b"a"), (b"x{t}y", 1, "opened", b"a"), (b"r", 2, "removed", b"a"), (b"x{t}y", 2, "removed", b"a")]
+        (b"r", 1, "opened", b"a"),
+        (b"x{t}y", 1, "opened", b"a"),
+        (b"r", 2, "removed", b"a"),
+        (b"x{t}y", 2, "removed", b"a"),
+    ]
     assert shared(other, "lease:events") == [(b"r", 1, "opened", b"a"), (b"r", 2, "removed", b"a")]
     assert len(client.raw("KEYS *")) == 3
 

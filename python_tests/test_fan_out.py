@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
 from harness import wait_until
 from harness.events import stream
 
@@ -32,6 +31,7 @@ def workers(server):
         command = [sys.executable, *mortal, WORKER, "r", "--url", f"redis://127.0.0.1:{server.port}", *options]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return started[-1]
+
     yield start
     for worker in started:
         worker.kill()
@@ -74,7 +74,7 @@ def delivered(server, *entries):
 
 
 def pending(server):
-    group, = server.call("XINFO", "GROUPS", stream("r", "log"))
+    (group,) = server.call("XINFO", "GROUPS", stream("r", "log"))
     return group[b"pending"]
 
 

@@ -11,8 +11,20 @@ def test_fix_01_a_lease_from_nine_to_43_seconds_past(client):
     opened = client("LEASE.OPEN class u1 SESSION a TTL 30000")
     gen = opened.pop("gen")
     assert opened == {
-        "session": b"a", "epoch": 1, "user_leases": 1, "ttl_ms": 30000, "heartbeat_ms": 10000, "left_ms": 30000, "expires_at": NINE + 30000,
-        "now": NINE, "replaced": None, "log_seq": 0, "log_oldest": 0, "event_n": 1, "acked": 0}
+        "session": b"a",
+        "epoch": 1,
+        "user_leases": 1,
+        "ttl_ms": 30000,
+        "heartbeat_ms": 10000,
+        "left_ms": 30000,
+        "expires_at": NINE + 30000,
+        "now": NINE,
+        "replaced": None,
+        "log_seq": 0,
+        "log_oldest": 0,
+        "event_n": 1,
+        "acked": 0,
+    }
 
     client.advance(10000)
     assert client("LEASE.RENEW class a 1 1") == [b"renewed", 30000, NINE + 40000]
@@ -20,8 +32,24 @@ def test_fix_01_a_lease_from_nine_to_43_seconds_past(client):
 
     client.advance(31000)
     assert client.events("class")[1] == {
-        "id": "2-0", "v": 1, "type": "removed", "room": b"class", "n": 2, "gen": gen.decode(), "log_seq": 0, "session": b"a", "user": b"u1",
-        "device": b"default", "epoch": 1, "seq": 1, "user_leases": 0, "at": NINE + 41000, "reason": "expired", "due": NINE + 40000, "lag_ms": 1000}
+        "id": "2-0",
+        "v": 1,
+        "type": "removed",
+        "room": b"class",
+        "n": 2,
+        "gen": gen.decode(),
+        "log_seq": 0,
+        "session": b"a",
+        "user": b"u1",
+        "device": b"default",
+        "epoch": 1,
+        "seq": 1,
+        "user_leases": 0,
+        "at": NINE + 41000,
+        "reason": "expired",
+        "due": NINE + 40000,
+        "lag_ms": 1000,
+    }
     assert client("LEASE.COUNT class") == [0, 0]
     ended = client("LEASE.GET class a")
     assert (ended["reason"], ended["ended_at"]) == (b"expired", NINE + 40000)
@@ -140,8 +168,12 @@ def test_fix_03_reconnect_behind_the_room(client):
     entries = reply.pop("entries")
     assert reply == {"status": b"ok", "reason": None, "gen": gen, "oldest": 1, "current": 47, "next": 47}
     assert entries == [
-        (seq, {"id": b"m%d" % seq, "user": b"u2", "device": b"default", "session": b"w", "epoch": 1, "at": 30000, "gen": gen, "payload": b"p%d" % seq})
-        for seq in range(42, 48)]
+        (
+            seq,
+            {"id": b"m%d" % seq, "user": b"u2", "device": b"default", "session": b"w", "epoch": 1, "at": 30000, "gen": gen, "payload": b"p%d" % seq},
+        )
+        for seq in range(42, 48)
+    ]
 
     assert replayed(client, gen, 41, "COUNT", 4) == (b"ok", None, 45, [42, 43, 44, 45])
     assert replayed(client, gen, 45, "COUNT", 4) == (b"ok", None, 47, [46, 47])

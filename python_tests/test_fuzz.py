@@ -10,31 +10,112 @@ import time
 
 import pytest
 import redis
-
 from harness import Client, Refused, Way, aftermath, wait_until, ways
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", 4))
 SEED = int(os.environ.get("FUZZ_SEED", 1))
 
 ROOMS = ("r", "r", "r", "x{t}y", "\xff\x00room")
-IDS = ("a", "b", "c", "u1", "u2", "default", "phone", "0f8fad5b-d9cb-469f-a165-70867728950e", "exactly fifteen", "orphan", b"\xff\xfe\x00\x80", "i" * 255)
+IDS = (
+    "a",
+    "b",
+    "c",
+    "u1",
+    "u2",
+    "default",
+    "phone",
+    "0f8fad5b-d9cb-469f-a165-70867728950e",
+    "exactly fifteen",
+    "orphan",
+    b"\xff\xfe\x00\x80",
+    "i" * 255,
+)
 SECRETS = ("s3cret", "wrong")
 NUMBERS = (0, 1, 1, 1, 2, 3, 5, 1000, 5000, 30000, 3600000, 2**31, 2**32, 2**48 - 1, 2**48, 2**62, 2**63 - 2, 2**63 - 1)
-SETTINGS = ("ttl-ms", "disconnect-ms", "failed-ms", "tombstone-ms", "precision-ms", "max-leases", "events-maxlen", "require-token", "log-renewals",
-            "retain-count", "retain-ms", "dedup-ms", "announce-messages", "access")
+SETTINGS = (
+    "ttl-ms",
+    "disconnect-ms",
+    "failed-ms",
+    "tombstone-ms",
+    "precision-ms",
+    "max-leases",
+    "events-maxlen",
+    "require-token",
+    "log-renewals",
+    "retain-count",
+    "retain-ms",
+    "dedup-ms",
+    "announce-messages",
+    "access",
+)
 VALUES = ("default", "default", "0", "1", "5000", "600000", "yes", "no", "granted", "open", str(2**63 - 1))
 STATES = ("new", "connecting", "checking", "connected", "completed", "disconnected", "failed", "closed")
-WORDS = {"session": IDS, "user": IDS, "device": IDS, "message-id": IDS, "name": IDS, "token": SECRETS, "grant-token": SECRETS, "field": SETTINGS, "value": VALUES,
-         "state": STATES, "gen": ("*", "*", "0-00000000", "nonsense"), "meta": ("", "x", b"\xff\x00", "m" * 4097), "payload": ("", "x", b"\xff" * 70000)}
-HOSTILE = ("", "-1", "+5", "05", "1e3", " 1", "9223372036854775808", "18446744073709551616", b"\xff\xfe\x00", "\r\n", "$5\r\n", "{r}:events", "NX", "TOKENS", "TOKEN", "COUNT",
-           "i" * 256, "x" * 70000, "\x00", "%n%s", "default", "*")
+WORDS = {
+    "session": IDS,
+    "user": IDS,
+    "device": IDS,
+    "message-id": IDS,
+    "name": IDS,
+    "token": SECRETS,
+    "grant-token": SECRETS,
+    "field": SETTINGS,
+    "value": VALUES,
+    "state": STATES,
+    "gen": ("*", "*", "0-00000000", "nonsense"),
+    "meta": ("", "x", b"\xff\x00", "m" * 4097),
+    "payload": ("", "x", b"\xff" * 70000),
+}
+HOSTILE = (
+    "",
+    "-1",
+    "+5",
+    "05",
+    "1e3",
+    " 1",
+    "9223372036854775808",
+    "18446744073709551616",
+    b"\xff\xfe\x00",
+    "\r\n",
+    "$5\r\n",
+    "{r}:events",
+    "NX",
+    "TOKENS",
+    "TOKEN",
+    "COUNT",
+    "i" * 256,
+    "x" * 70000,
+    "\x00",
+    "%n%s",
+    "default",
+    "*",
+)
 CODES = {"ERR", "WRONGTYPE", "STALE", "DENIED", "HELD", "CONFLICT", "LIMIT", "LOGSTATE", "TRYAGAIN", "EXECABORT"}
 # Not at random: a clock at its end would end the run; help is the same whatever comes.
 LEFT_OUT = {"lease.clock", "lease.help"}
 # What befalls a room from outside.
-ACCIDENTS = ("DEL r", "DEL r:log {r}:log", "DEL {r}:events", "SET {r}:events x", "SET {r}:log x", "XADD {r}:log 77777-0 a b", "XADD {r}:events 99999999-0 a b", "XADD {r}:log * a b",
-             "RENAME r x", "RENAME x r", "COPY r x{t}y REPLACE", "MOVE r 1", "XTRIM {r}:log MAXLEN 1", "PEXPIRE r 60000", "PERSIST r", "DEBUG RELOAD", "FLUSHDB",
-             "CONFIG SET lease.default-access granted", "CONFIG SET lease.default-access open", "CONFIG SET lease.empty-room-ms 0", "CONFIG SET lease.cursor-ms 1000")
+ACCIDENTS = (
+    "DEL r",
+    "DEL r:log {r}:log",
+    "DEL {r}:events",
+    "SET {r}:events x",
+    "SET {r}:log x",
+    "XADD {r}:log 77777-0 a b",
+    "XADD {r}:events 99999999-0 a b",
+    "XADD {r}:log * a b",
+    "RENAME r x",
+    "RENAME x r",
+    "COPY r x{t}y REPLACE",
+    "MOVE r 1",
+    "XTRIM {r}:log MAXLEN 1",
+    "PEXPIRE r 60000",
+    "PERSIST r",
+    "DEBUG RELOAD",
+    "FLUSHDB",
+    "CONFIG SET lease.default-access granted",
+    "CONFIG SET lease.default-access open",
+    "CONFIG SET lease.empty-room-ms 0",
+    "CONFIG SET lease.cursor-ms 1000",
+)
 
 
 class Grammar:
@@ -85,11 +166,11 @@ class Grammar:
             at = self.dice.randrange(1, len(words) + 1)
             kind = self.dice.randrange(5)
             if kind == 0:
-                del words[at:at + 1]
+                del words[at : at + 1]
             elif kind == 1:
                 words[at:at] = [self.dice.choice(HOSTILE)]
             elif kind == 2:
-                words[at:at + 1] = [self.dice.choice(HOSTILE)]
+                words[at : at + 1] = [self.dice.choice(HOSTILE)]
             elif kind == 3:
                 words += words[at:]
             else:
@@ -144,13 +225,14 @@ def test_fuzz_arguments(start, way):
 
 # -------------------------------------------------------------------- what no client may send
 
+
 def effects_of(server):
     """Effects as the module itself has sent them, from the AOF."""
     aof = b"".join(path.read_bytes() for path in sorted((server.path / "appendonlydir").glob("*.incr.aof")))
     head = b"LEASE.APPLY\r\n$1\r\nr\r\n$"
     for part in aof.split(head)[1:]:
         length, rest = part.split(b"\r\n", 1)
-        yield rest[:int(length)]
+        yield rest[: int(length)]
 
 
 FUNCTION = """#!lua name=apply
@@ -162,9 +244,11 @@ APPLIED = "LEASE.APPLY is the module's own"
 
 def contexts(connection):
     """The ways a client has of getting a command carried out: name, and what sends it."""
+
     def multi(command):
         _, queued, executed = connection.pipeline([["MULTI"], command, ["EXEC"]])
         return queued if isinstance(queued, Refused) else executed[0]
+
     yield "plain", lambda command: connection.pipeline([command])[0]
     yield "MULTI", multi
     yield "EVAL", lambda command: connection.pipeline([["EVAL", ways.SCRIPT, 0, *command]])[0]

@@ -58,14 +58,23 @@ def level(client):
     names = [name for name in client.raw("KEYS *") if not name.endswith((b":events", b":log"))]
     used = sum(client("MEMORY", "USAGE", name, "SAMPLES", 0) for name in names)
     memory = server.info("memory")
-    return {"used_memory": memory["used_memory"] // 1024, "dataset": memory["used_memory_dataset"] // 1024, "rooms_memory": used // 1024, "rooms": info["rooms"], "leases": info["active_leases"],
-            "tombstones": info["tombstones"], "dedupe": info["dedupe_records"], "cursors": stats.get("cursors", 0), "keys": client.raw("DBSIZE")}
+    return {
+        "used_memory": memory["used_memory"] // 1024,
+        "dataset": memory["used_memory_dataset"] // 1024,
+        "rooms_memory": used // 1024,
+        "rooms": info["rooms"],
+        "leases": info["active_leases"],
+        "tombstones": info["tombstones"],
+        "dedupe": info["dedupe_records"],
+        "cursors": stats.get("cursors", 0),
+        "keys": client.raw("DBSIZE"),
+    }
 
 
 def churn(client, hours):
     """The level after each hour."""
     day, levels = Day(client, hours), []
-    for hour in range(hours):
+    for _hour in range(hours):
         for _ in range(60):
             day()
         levels.append(level(client))
@@ -79,7 +88,12 @@ def fall_silent(client):
         client.advance(MINUTE)
     silent = level(client)
     assert {name: silent[name] for name in ("rooms", "leases", "tombstones", "dedupe", "cursors")} == {
-        "rooms": 1, "leases": 0, "tombstones": 0, "dedupe": 0, "cursors": 0}
+        "rooms": 1,
+        "leases": 0,
+        "tombstones": 0,
+        "dedupe": 0,
+        "cursors": 0,
+    }
     marked = client("LEASE.GRANTS hall COUNT 1000")["grants"]
     assert [record["devices"] for record in marked] == [[b"d"]] * 10
     client.pipeline(*(["LEASE.GRANT", "hall", record["user"], "READ", "UNTIL", client.now() + 1] for record in marked))
@@ -103,7 +117,10 @@ def test_growth_a_day_of_churn(client, figure):
     short = fall_silent(client)
     hours = churn(client, 24)
     for hour in (2, 8, 24):
-        figure(f"after {hour} h", "used_memory {used_memory}, rooms {rooms_memory} kB; {leases} leases, {tombstones} tombstones, {keys} keys".format(**hours[hour - 1]))
+        figure(
+            f"after {hour} h",
+            "used_memory {used_memory}, rooms {rooms_memory} kB; {leases} leases, {tombstones} tombstones, {keys} keys".format(**hours[hour - 1]),
+        )
     for name in hours[0]:
         early, late = max(hour[name] for hour in hours[2:8]), max(hour[name] for hour in hours[-6:])
         assert late <= early * 1.1 + 16, f"{name} grows: {early} in the third to eighth hour, {late} in the last six"
@@ -120,10 +137,18 @@ def expire_streams(client):
 @pytest.mark.server(lease={"tombstone-ms": 1000, "dedup-ms": 5000, "retain-ms": 3000, "cursor-ms": 9000, "empty-room-ms": 20000})
 def test_growth_each_thing_goes_in_its_time(client):
     """GROWTH Each thing goes in its time: to the millisecond, in this order, and the room's key last."""
+
     def left():
         stats, info = client("LEASE.STATS r"), client.server.lease_info()
-        return stats and (stats["leases"], info["tombstones"], client.raw("EXISTS {r}:log") and client.raw("XLEN {r}:log"), info["dedupe_records"],
-                          len(client("LEASE.GRANTS r")["grants"]), stats["cursors"])
+        return stats and (
+            stats["leases"],
+            info["tombstones"],
+            client.raw("EXISTS {r}:log") and client.raw("XLEN {r}:log"),
+            info["dedupe_records"],
+            len(client("LEASE.GRANTS r")["grants"]),
+            stats["cursors"],
+        )
+
     epoch = client("LEASE.OPEN r u1 DEVICE d1 SESSION a TTL 1500")["epoch"]
     client("LEASE.SEND", "r", "a", epoch, "m1", "x")
     client("LEASE.ACK", "r", "a", epoch, 1)

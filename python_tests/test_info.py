@@ -4,7 +4,6 @@ import random
 from contextlib import contextmanager
 
 import pytest
-
 from harness import Client, Way, wait_until
 from harness.events import stream
 from harness.rooms import scan
@@ -15,19 +14,47 @@ ONE_WAY = pytest.mark.ways("plain-resp3")
 GAUGES = {"active_leases", "users", "rooms", "orphan_rooms", "tombstones", "dedupe_records", "reap_backlog"}
 REASONS = ("expired", "left", "superseded", "revoked", "kicked")
 REFUSALS = {
-    "err", "wrongtype", "readonly", "oom", "held", "logstate", "tryagain", "denied_token", "denied_revoked", "denied_nogrant", "denied_readonly",
-    "conflict_session", "conflict_message",
+    "err",
+    "wrongtype",
+    "readonly",
+    "oom",
+    "held",
+    "logstate",
+    "tryagain",
+    "denied_token",
+    "denied_revoked",
+    "denied_nogrant",
+    "denied_readonly",
+    "conflict_session",
+    "conflict_message",
     *(f"stale_{word}" for word in ("unknown", *REASONS)),
     *(f"limit_{word}" for word in ("leases", "id", "meta", "payload", "items", "exhausted")),
 }
 COUNTERS = {
-    "opened", "renewed", "duplicate", "false_offline", "events_lost", "reap_slices", "pauses_honoured",
-    "messages_accepted", "messages_duplicate", "messages_conflicting", "replays", "trims_skipped_by_hold",
+    "opened",
+    "renewed",
+    "duplicate",
+    "false_offline",
+    "events_lost",
+    "reap_slices",
+    "pauses_honoured",
+    "messages_accepted",
+    "messages_duplicate",
+    "messages_conflicting",
+    "replays",
+    "trims_skipped_by_hold",
     *(f"resyncs_{reason}" for reason in ("trimmed", "future", "diverged")),
-    *(f"ended_{reason}" for reason in REASONS), *(f"rejected_{refusal}" for refusal in REFUSALS),
+    *(f"ended_{reason}" for reason in REASONS),
+    *(f"rejected_{refusal}" for refusal in REFUSALS),
 }
 MEASURED = {
-    "expiry_age_ms", "heartbeat_gap_ms", "client_skew_behind_ms", "client_skew_ahead_ms", "send_us", "replay_us", "slice_us",
+    "expiry_age_ms",
+    "heartbeat_gap_ms",
+    "client_skew_behind_ms",
+    "client_skew_ahead_ms",
+    "send_us",
+    "replay_us",
+    "slice_us",
     *(f"reconnect_{reason}_ms" for reason in REASONS if reason != "superseded"),
 }
 
@@ -52,6 +79,7 @@ def measured(server, name):
 
 
 # -------------------------------------------------------------------- the section
+
 
 def test_every_field_is_there_from_the_start(server):
     """And nothing else is: dashboards are written before the first lease."""
@@ -162,14 +190,20 @@ CAUSES = (
     ({"resyncs_future": 1}, [A], ["LEASE.REPLAY r a 1 * 1"]),
     ({"resyncs_diverged": 1}, [A], ["LEASE.REPLAY r a 1 nonsense 0"]),
     ({"resyncs_trimmed": 1}, [A, M, "LEASE.SEND r a 1 n x", "LEASE.SETPOLICY r retain-count 1", "LEASE.TRIM r"], ["LEASE.REPLAY r a 1 * 0"]),
-    ({}, [A, M], ["LEASE.SNAPSHOT r a 1", "LEASE.ACK r a 1 1", "LEASE.MARK r u default QUEUED 1", "LEASE.HOLD r h", "LEASE.UNHOLD r h", "LEASE.TRIM r"]),
+    (
+        {},
+        [A, M],
+        ["LEASE.SNAPSHOT r a 1", "LEASE.ACK r a 1 1", "LEASE.MARK r u default QUEUED 1", "LEASE.HOLD r h", "LEASE.UNHOLD r h", "LEASE.TRIM r"],
+    ),
     ({"trims_skipped_by_hold": 1}, [A, M, "LEASE.SEND r a 1 n x", "LEASE.HOLD r h", "LEASE.SETPOLICY r retain-count 1"], ["LEASE.TRIM r"]),
 )
 
 # Without a cause in this test, and why.
 ELSEWHERE = {
-    "reap_slices", "pauses_honoured",  # the real clock's, below
-    "rejected_oom", "rejected_readonly",  # below
+    "reap_slices",
+    "pauses_honoured",  # the real clock's, below
+    "rejected_oom",
+    "rejected_readonly",  # below
     "rejected_tryagain",  # below; elsewhere where slots move
     "rejected_limit_exhausted",  # takes 2^63 events
 }
@@ -255,6 +289,7 @@ def test_a_lost_closed_event_counts(client):
 
 # -------------------------------------------------------------------- distributions
 
+
 @ONE_WAY
 def test_expiry_age(client):
     """Removal minus deadline, of leases that time ended and of no others."""
@@ -282,8 +317,13 @@ def test_expiry_age_under_a_coarse_policy(client):
 def test_heartbeat_gap(client):
     """From OPEN to the first, then from one accepted heartbeat to the next, however it was sent."""
     client(A)
-    for gap, beat in ((3, "LEASE.RENEW r a 1 1"), (4, "LEASE.RENEW r a 1 1"), (5, "LEASE.RENEW r a 1 2 STATE checking"),
-                      (5, "LEASE.RENEW r a 2 3"), (15, "LEASE.MRENEW r a 1 3")):
+    for gap, beat in (
+        (3, "LEASE.RENEW r a 1 1"),
+        (4, "LEASE.RENEW r a 1 1"),
+        (5, "LEASE.RENEW r a 1 2 STATE checking"),
+        (5, "LEASE.RENEW r a 2 3"),
+        (15, "LEASE.MRENEW r a 1 3"),
+    ):
         client.advance(gap)
         client.pipeline(beat)
     assert measured(client.server, "heartbeat_gap_ms") == (9, 20, 20)  # 3, 4 + 5, 5 + 15
@@ -359,13 +399,14 @@ def test_a_pause_is_one_however_long(client):
 
 # -------------------------------------------------------------------- gauges
 
+
 def parsed(info):
     return {name: int(value) for name, value in (line.split(":") for line in info.decode().splitlines() if ":" in line)}
 
 
 def gauges_when(client, ms):
     """The gauges once `ms` have passed and before the reaper has run."""
-    info, = client.held(ms, "INFO lease")
+    (info,) = client.held(ms, "INFO lease")
     told = parsed(info)
     return [told[f"lease_{name}"] for name in ("active_leases", "users", "reap_backlog", "tombstones", "rooms")]
 
@@ -433,18 +474,20 @@ def test_gauges_equal_a_scan_at_any_moment(client, seed):
 
 def something(chance):
     room, user, device, session = (f"{kind}{chance.randrange(4)}" for kind in ("r", "u", "d", "s"))
-    return chance.choice((
-        f"LEASE.OPEN {room} {user} DEVICE {device} TTL {chance.randrange(1000, 4000)}",
-        f"LEASE.OPEN {room} {user} DEVICE {device} SESSION {session} TTL {chance.randrange(1000, 4000)}",
-        f"LEASE.RENEW {room} {session} 1 {chance.randrange(5)} TTL {chance.randrange(1000, 4000)}",
-        f"LEASE.LEAVE {room} {session} 1",
-        f"LEASE.LEAVE {room} {session} 1 LINGER {chance.randrange(2000)}",
-        f"LEASE.KICK {room} USER {user}",
-        f"LEASE.POST {room} {user} m{chance.randrange(20)} x",
-        f"LEASE.SEND {room} {session} 1 m{chance.randrange(20)} x",
-        f"LEASE.UNHOLD {room} orphan",
-        f"DEL {room}",
-    ))
+    return chance.choice(
+        (
+            f"LEASE.OPEN {room} {user} DEVICE {device} TTL {chance.randrange(1000, 4000)}",
+            f"LEASE.OPEN {room} {user} DEVICE {device} SESSION {session} TTL {chance.randrange(1000, 4000)}",
+            f"LEASE.RENEW {room} {session} 1 {chance.randrange(5)} TTL {chance.randrange(1000, 4000)}",
+            f"LEASE.LEAVE {room} {session} 1",
+            f"LEASE.LEAVE {room} {session} 1 LINGER {chance.randrange(2000)}",
+            f"LEASE.KICK {room} USER {user}",
+            f"LEASE.POST {room} {user} m{chance.randrange(20)} x",
+            f"LEASE.SEND {room} {session} 1 m{chance.randrange(20)} x",
+            f"LEASE.UNHOLD {room} orphan",
+            f"DEL {room}",
+        )
+    )
 
 
 def compare(client, ms):
@@ -461,17 +504,22 @@ def compare(client, ms):
     exist, counts, stats, holds = zip(*[(next(replies) and next(replies), *(next(replies) for _ in range(3))) for _ in rooms])
     now = [shown(next(replies) and next(replies)) for _ in rooms]
     reaped = sum(next(replies) and next(replies) for _ in rooms)
-    ended = sum(lease not in earlier or earlier[lease] == b"ended" for earlier, later in zip(was, now)
-                for lease, state in later.items() if state == b"ended")
-    assert info | {
-        "lease_active_leases": sum(leases for leases, _ in counts),
-        "lease_users": sum(users for _, users in counts),
-        "lease_rooms": sum(exist),
-        "lease_orphan_rooms": sum(b"orphan" in of_room for of_room in holds),
-        "lease_tombstones": ended,
-        "lease_dedupe_records": sum(of_room["dedupe"] for of_room in stats if of_room),
-        "lease_reap_backlog": reaped,
-    } == info
+    ended = sum(
+        lease not in earlier or earlier[lease] == b"ended" for earlier, later in zip(was, now) for lease, state in later.items() if state == b"ended"
+    )
+    assert (
+        info
+        | {
+            "lease_active_leases": sum(leases for leases, _ in counts),
+            "lease_users": sum(users for _, users in counts),
+            "lease_rooms": sum(exist),
+            "lease_orphan_rooms": sum(b"orphan" in of_room for of_room in holds),
+            "lease_tombstones": ended,
+            "lease_dedupe_records": sum(of_room["dedupe"] for of_room in stats if of_room),
+            "lease_reap_backlog": reaped,
+        }
+        == info
+    )
 
 
 def shown(page):
@@ -533,11 +581,19 @@ def test_gauges_of_a_replica_that_is_ahead(client, seed):
         found, info = scan(replica), replica.lease_info()
         live, ended = by_state(found)
         lapsed = ended & by_state(scan(client.server))[0]
-        assert info | {
-            "rooms": len(found), "active_leases": len(live), "users": len({(room, user) for room, user, *_ in live}), "reap_backlog": len(lapsed),
-            "tombstones": len(ended - lapsed), "dedupe_records": sum(room["stats"]["dedupe"] for room in found.values()),
-            "orphan_rooms": sum(b"orphan" in room["holds"] for room in found.values()),
-        } == info
+        assert (
+            info
+            | {
+                "rooms": len(found),
+                "active_leases": len(live),
+                "users": len({(room, user) for room, user, *_ in live}),
+                "reap_backlog": len(lapsed),
+                "tombstones": len(ended - lapsed),
+                "dedupe_records": sum(room["stats"]["dedupe"] for room in found.values()),
+                "orphan_rooms": sum(b"orphan" in room["holds"] for room in found.values()),
+            }
+            == info
+        )
         overdue += len(lapsed)
         client.advance(replica.now() - now)
     assert overdue > 20
@@ -545,8 +601,11 @@ def test_gauges_of_a_replica_that_is_ahead(client, seed):
 
 def by_state(found):
     """Of all rooms: live leases, ended ones."""
-    leases = [(lease["state"] == b"ended", (room, lease["user"], lease["session"], lease["epoch"]))
-              for room, shown in found.items() for lease in shown["leases"].values()]
+    leases = [
+        (lease["state"] == b"ended", (room, lease["user"], lease["session"], lease["epoch"]))
+        for room, shown in found.items()
+        for lease in shown["leases"].values()
+    ]
     return ({lease for ended, lease in leases if not ended}, {lease for ended, lease in leases if ended})
 
 

@@ -4,7 +4,6 @@ import json
 import subprocess
 
 import pytest
-
 import transcripts
 from terminal import Terminal
 
@@ -47,11 +46,13 @@ def test_help_of_a_command(server):
 
 def test_every_argument_has_its_kind(server):
     """What hints are made of: no command with a room is without arguments, no argument without name and type, no group empty."""
+
     def check(arguments):
         for argument in arguments:
             assert argument[b"name"] and argument[b"type"]
             assert (argument[b"type"] in (b"oneof", b"block")) == (b"arguments" in argument)
             check(argument.get(b"arguments", []))
+
     docs = server.call("COMMAND", "DOCS", *server.call("COMMAND LIST FILTERBY MODULE lease"))
     for name, told in docs.items():
         check(told.get(b"arguments", []))
@@ -60,23 +61,25 @@ def test_every_argument_has_its_kind(server):
 
 # -------------------------------------------------------------------- JSON
 
+
 @NEEDS_CLI
 def test_json_of_a_room(server):
     """INSPECT: with --raw one JSON document, for jq; with --json the same as a JSON string. ROSTER with --json: a map."""
-    server.call("LEASE.OPEN", "r", "a \"b\" é", "SESSION", "tab1", "META", "x\ny")
+    server.call("LEASE.OPEN", "r", 'a "b" é', "SESSION", "tab1", "META", "x\ny")
     raw = cli(server, "--raw", "LEASE.INSPECT", "r")
     document = json.loads(raw)
     assert json.loads(json.loads(cli(server, "--json", "LEASE.INSPECT", "r"))) == document
-    lease, = document["leases"]
-    assert (lease["session"], lease["user"], lease["meta"]) == ("tab1", "a \"b\" é", "x\ny")
+    (lease,) = document["leases"]
+    assert (lease["session"], lease["user"], lease["meta"]) == ("tab1", 'a "b" é', "x\ny")
     assert "\n" not in raw and "\\u" not in raw
     assert json.loads(cli(server, "--raw", "LEASE.INSPECT", "r", "SESSION", "tab1"))["lease"] == lease
     roster = json.loads(cli(server, "--json", "-3", "LEASE.ROSTER", "r"))
-    assert roster["leases"][0] | {"session": "tab1", "user": "a \"b\" é", "state": "active"} == roster["leases"][0]
+    assert roster["leases"][0] | {"session": "tab1", "user": 'a "b" é', "state": "active"} == roster["leases"][0]
     assert cli(server, "--json", "LEASE.INSPECT", "nowhere") == "null"
 
 
 # -------------------------------------------------------------------- the server's own commands
+
 
 @pytest.mark.server(redis={"maxmemory-policy": "volatile-lru"})
 @ONE_WAY
@@ -115,8 +118,10 @@ def test_how_often_a_room_is_used(client):
 @ONE_WAY
 def test_digests_tell_rooms_apart(client):
     """DEBUG DIGEST-VALUE: the same for what is the same, deadlines and heartbeats left out; another for anything else."""
+
     def digest():
         return client.raw("DEBUG DIGEST-VALUE r")[0]
+
     client("LEASE.OPEN r u SESSION a")
     before, whole = digest(), client.raw("DEBUG DIGEST")
     client.advance(1000)

@@ -3,7 +3,6 @@
 import time
 
 import pytest
-
 from harness import Client, Listener, wait_until
 
 EV = "{r}:events"
@@ -31,6 +30,7 @@ def rising(client, room):
 
 # -------------------------------------------------------------------- a room under another name
 
+
 def test_keys_01_rename_over_another_room(client):
     """KEYS-01 RENAME, also over another room: over another room."""
     client.server.aside |= {(0, b"r"), (0, b"r2")}
@@ -40,7 +40,7 @@ def test_keys_01_rename_over_another_room(client):
     client("LEASE.OPEN r2 u3 SESSION d")
     client.advance(500)
     client.raw("RENAME r r2")
-    ended, = closed(client, "r2")
+    (ended,) = closed(client, "r2")
     assert (ended["active"], ended["gen"], ended["n"]) == (2, second.decode(), 3)
     assert roster(client, "r2") == {b"a": (1, 2000), b"b": (1, 2000)}
     assert gen(client, "r2") not in (first, second)
@@ -48,7 +48,12 @@ def test_keys_01_rename_over_another_room(client):
     assert client("LEASE.GET r2 c") is None
     client.advance(2000)
     assert client.history("r2") == [
-        ("opened", b"c", 1), ("opened", b"d", 1), ("closed",), ("removed", b"b", 1, "expired"), ("removed", b"a", 1, "expired")]
+        ("opened", b"c", 1),
+        ("opened", b"d", 1),
+        ("closed",),
+        ("removed", b"b", 1, "expired"),
+        ("removed", b"a", 1, "expired"),
+    ]
     assert rising(client, "r2")
     assert client.events("r2")[-1]["gen"].encode() == gen(client, "r2")
 
@@ -62,8 +67,12 @@ def test_keys_01_rename_over_another_room(client):
 
 # Each takes room r in db 0 to a new place: the commands, the place, and by how much the epochs rise at least.
 JOURNEYS = {
-    "RENAME": (["RENAME r r2"], 0, "r2", 1), "RENAMENX": (["RENAMENX r r2"], 0, "r2", 1), "MOVE": (["MOVE r 1"], 1, "r", 1),
-    "COPY": (["COPY r r2 DB 1", "DEL r"], 1, "r2", 1), "RESTORE": (["RESTORE r2 0 DUMP", "DEL r"], 0, "r2", 1025)}
+    "RENAME": (["RENAME r r2"], 0, "r2", 1),
+    "RENAMENX": (["RENAMENX r r2"], 0, "r2", 1),
+    "MOVE": (["MOVE r 1"], 1, "r", 1),
+    "COPY": (["COPY r r2 DB 1", "DEL r"], 1, "r2", 1),
+    "RESTORE": (["RESTORE r2 0 DUMP", "DEL r"], 0, "r2", 1025),
+}
 
 
 @pytest.mark.parametrize("journey", JOURNEYS)
@@ -196,8 +205,10 @@ def test_keys_01_the_callers_database(server, command, kind):
 
 # -------------------------------------------------------------------- two rooms out of one
 
-@pytest.mark.parametrize("target, db, over", (("r2", 0, False), ("r", 1, False), ("r2", 0, True), ("r", 1, True)),
-                         ids=("beside", "other-db", "over", "over-in-other-db"))
+
+@pytest.mark.parametrize(
+    "target, db, over", (("r2", 0, False), ("r", 1, False), ("r2", 0, True), ("r", 1, True)), ids=("beside", "other-db", "over", "over-in-other-db")
+)
 def test_keys_02_copy(client, target, db, over):
     """KEYS-02 COPY: a deep copy with streams of its own name, to this or another database, with REPLACE."""
     client.server.aside |= {(0, b"r"), (db, target.encode())}
@@ -248,7 +259,7 @@ def test_keys_02_copy_of_what_is_known_of_messages(client, over):
     assert client.sent("LEASE.SEND r2 a 1 m1 x")["status"] == b"duplicate"
     assert ids(client, "r2") == log
     assert sorted(client("LEASE.HOLDS r2")) == [b"case7"] + [b"orphan"] * over
-    behind, = client("LEASE.LAG r2")["holders"]
+    (behind,) = client("LEASE.LAG r2")["holders"]
     assert [behind[name] for name in ("queued", "written", "acked", "acked_lag")] == [2, 0, 1, newest - 1]
     assert client("LEASE.REPLAY", "r2", "a", 1, former, 2)["reason"] == b"diverged"
 
@@ -271,6 +282,7 @@ def test_keys_02_copy_onto_what_is_there(client):
 
 
 # -------------------------------------------------------------------- rooms that go
+
 
 @pytest.mark.parametrize("flush", ("FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB", "FLUSHDB ASYNC"))
 @pytest.mark.ways("plain-resp3", "multi-resp2", "eval-resp3")
@@ -326,7 +338,7 @@ def test_keys_04_expire_on_the_room_key(client):
     listener = Listener(client.server)
     client.raw("PEXPIRE r 100")
     assert client("LEASE.COUNT r") == [5, 5]
-    ended, = wait_until(lambda: not client.raw("EXISTS r") and closed(client, "r"))
+    (ended,) = wait_until(lambda: not client.raw("EXISTS r") and closed(client, "r"))
     assert (ended["active"], ended["gen"], ended["log_seq"]) == (5, former.decode(), 7)
     assert listener() == [(b"r", "lease.closed")]
     info = client.server.lease_info()
@@ -377,8 +389,20 @@ def test_keys_04_a_key_ttl_is_the_users(client):
     """KEYS-04 EXPIRE on the room key: no command of the module lifts or sets it."""
     client("LEASE.OPEN r u1 SESSION a")
     client.raw("PEXPIRE r 100000")
-    for command in ("RENEW r a 1 1", "OPEN r u2", "SETPOLICY r ttl-ms 5000", "SEND r a 1 m1 x", "POST r u2 m1 x", "ACK r a 1 1",
-                    "MARK r u2 default WRITTEN 1", "HOLD r h", "UNHOLD r h", "TRIM r", "LEAVE r a 1", "KICK r USER u2"):
+    for command in (
+        "RENEW r a 1 1",
+        "OPEN r u2",
+        "SETPOLICY r ttl-ms 5000",
+        "SEND r a 1 m1 x",
+        "POST r u2 m1 x",
+        "ACK r a 1 1",
+        "MARK r u2 default WRITTEN 1",
+        "HOLD r h",
+        "UNHOLD r h",
+        "TRIM r",
+        "LEAVE r a 1",
+        "KICK r USER u2",
+    ):
         client("LEASE." + command)
         assert 0 < client.raw("PTTL r") <= 100000, command
 
@@ -402,7 +426,7 @@ def test_keys_05_unlink_of_a_huge_room(client, leases):
     client.raw("UNLINK r")
     client.raw("PING")
     assert time.perf_counter() - start < 0.1
-    ended, = closed(client, "r")
+    (ended,) = closed(client, "r")
     reaped = client.server.lease_info()["ended_expired"]
     assert ended["active"] == leases - reaped > 0
     for _ in range(20):

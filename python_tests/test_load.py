@@ -12,7 +12,6 @@ import time
 from contextlib import contextmanager
 
 import pytest
-
 from crowd import fill, told
 from harness import wait_until
 from harness.generator import Generator, Probes, load
@@ -255,7 +254,10 @@ def test_load_heartbeats_do_not_starve_messages(client, others, figure):
     messages = flood(server, "send").end()
     both = [flood(server, kind, lap=alone["next_lap"]) for kind, alone in (("renew", heartbeats), ("send", messages))]
     shares = [rate(beside.end()) / rate(alone) for beside, alone in zip(both, (heartbeats, messages))]
-    figure("heartbeats and messages a second", f"{rate(heartbeats):.0f} and {rate(messages):.0f} alone, {shares[0]:.0%} and {shares[1]:.0%} of that at once")
+    figure(
+        "heartbeats and messages a second",
+        f"{rate(heartbeats):.0f} and {rate(messages):.0f} alone, {shares[0]:.0%} and {shares[1]:.0%} of that at once",
+    )
     for seen in waits.values():
         in_proportion(seen, base)
     assert shares[1] >= 0.2

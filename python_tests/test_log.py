@@ -1,7 +1,6 @@
 """LOG: the message log, its readers, and what becomes of it. What is sent, what is kept, and events have files of their own."""
 
 import pytest
-
 from harness import Client, Refused, wait_until
 from talk import LONG_LIFE, a_room_at, accepted, send, seqs
 
@@ -23,6 +22,7 @@ def replay(client, gen, after, *options, session="a", epoch=1):
 
 
 # -------------------------------------------------------------------- one of the three is lost
+
 
 @pytest.mark.parametrize("first", ("OPEN", "POST"))
 def test_log_01_the_room_is_lost(client, first):
@@ -82,8 +82,14 @@ def test_log_01_a_large_log_is_rebuilt(client, numbers):
     """LOG-01 One of room, LOG and EV is lost: dedupe records of a large log are rebuilt in slices; until then SEND and POST wait."""
     a_room_at(client, numbers)
     _, opened, *waiting = client.transaction(
-        "DEL r", f"LEASE.OPEN r u1 SESSION b TTL {LONG_LIFE}", "LEASE.SEND r b 1 new x", "LEASE.RENEW r b 1 1", "LEASE.ACK r b 1 5",
-        f"LEASE.REPLAY r b 1 * {numbers - 1}", f"LEASE.POST r u1 m{numbers} p{numbers}")
+        "DEL r",
+        f"LEASE.OPEN r u1 SESSION b TTL {LONG_LIFE}",
+        "LEASE.SEND r b 1 new x",
+        "LEASE.RENEW r b 1 1",
+        "LEASE.ACK r b 1 5",
+        f"LEASE.REPLAY r b 1 * {numbers - 1}",
+        f"LEASE.POST r u1 m{numbers} p{numbers}",
+    )
     assert opened["log_seq"] == numbers
     refused, renewed, acked, replayed, posted = waiting
     assert refused.code == "TRYAGAIN"
@@ -164,6 +170,7 @@ def test_log_01_time_does_not_go_back(client):
 
 # -------------------------------------------------------------------- where a reader stands
 
+
 def test_log_02_a_position_from_another_history(client):
     """LOG-02 A position from another history."""
     g1 = a_room_at(client, 45)
@@ -171,8 +178,18 @@ def test_log_02_a_position_from_another_history(client):
     client.raw("DEL", "r", LOG)
     g2 = a_room_at(client, 50, "b")
     assert g2 != g1
-    for gen, after, reason in ((g1, 41, "diverged"), (g1, 60, "diverged"), (g1, 0, "diverged"), (g2, 60, "future"), (g2, 51, "future"),
-                               ("nonsense", 0, "diverged"), ("", 0, "diverged"), (g2 + b"0", 0, "diverged"), ("**", 0, "diverged"), ("*", 51, "future")):
+    for gen, after, reason in (
+        (g1, 41, "diverged"),
+        (g1, 60, "diverged"),
+        (g1, 0, "diverged"),
+        (g2, 60, "future"),
+        (g2, 51, "future"),
+        ("nonsense", 0, "diverged"),
+        ("", 0, "diverged"),
+        (g2 + b"0", 0, "diverged"),
+        ("**", 0, "diverged"),
+        ("*", 51, "future"),
+    ):
         with client.nothing_changes():
             assert replay(client, gen, after, session="b") == ("resync", reason), (gen, after)
     assert replay(client, "*", 41, session="b") == ("ok", list(range(42, 51)))
@@ -338,11 +355,12 @@ def test_log_05_a_consumer_group_over_trimmed_messages(client):
 
 def entries(reply):
     """The entries of the one stream in a reply of XREADGROUP."""
-    (_, found), = reply.items() if isinstance(reply, dict) else reply
+    ((_, found),) = reply.items() if isinstance(reply, dict) else reply
     return found[0] if isinstance(reply, dict) and found and isinstance(found[0][0], list) else found
 
 
 # -------------------------------------------------------------------- streams that cannot be written
+
 
 @pytest.mark.parametrize("spoiled", (["XADD", EV, TOP, "x", "y"], ["SET", EV, "x"]), ids=("exhausted", "string"))
 @pytest.mark.parametrize("announced", ("no", "yes"))
@@ -362,8 +380,13 @@ def test_log_11_messages_while_events_cannot_be_written(client, spoiled, announc
     assert client("LEASE.OPEN r u2")["log_seq"] == 4
 
 
-FOREIGN = {"ahead": ["XADD", LOG, "99-0", "x", "y"], "next": ["XADD", LOG, "48-0", "x", "y"], "exhausted": ["XADD", LOG, TOP, "x", "y"],
-           "string": ["SET", LOG, "x"], "list": None}
+FOREIGN = {
+    "ahead": ["XADD", LOG, "99-0", "x", "y"],
+    "next": ["XADD", LOG, "48-0", "x", "y"],
+    "exhausted": ["XADD", LOG, TOP, "x", "y"],
+    "string": ["SET", LOG, "x"],
+    "list": None,
+}
 
 
 @pytest.mark.parametrize("foreign", FOREIGN)
@@ -394,7 +417,7 @@ def test_log_11_foreign_entries_in_the_log(client, foreign):
     assert send(client, [47]) == [("duplicate", 47)]
 
 
-@pytest.mark.parametrize("top", (TOP, f"{2 ** 63}-0", f"{2 ** 62 + 1}-0"))
+@pytest.mark.parametrize("top", (TOP, f"{2**63}-0", f"{2**62 + 1}-0"))
 def test_log_11_a_room_that_meets_a_foreign_top(client, top):
     """LOG-11 No id left; foreign entries ahead (section 10): one foreign XADD does not exhaust the name of a room to come."""
     client.raw("XADD", LOG, top, "x", "y")
@@ -402,7 +425,7 @@ def test_log_11_a_room_that_meets_a_foreign_top(client, top):
     client("LEASE.OPEN r u1 SESSION a")
     assert client.refusal("LEASE.SEND r a 1 m1 x") == "LOGSTATE"
     client.raw("RENAME", LOG, "aside")
-    assert client.sent("LEASE.SEND r a 1 m1 x")["seq"] < 2 ** 62
+    assert client.sent("LEASE.SEND r a 1 m1 x")["seq"] < 2**62
 
 
 def test_log_11_entries_that_are_no_messages(client):
@@ -421,6 +444,7 @@ def test_log_11_entries_that_are_no_messages(client):
 
 # -------------------------------------------------------------------- readers of the log
 
+
 @TWO_WAYS
 @pytest.mark.parametrize("existing", (True, False), ids=("existing", "missing"))
 def test_log_12_a_message_wakes_blocked_readers(client, existing):
@@ -432,5 +456,5 @@ def test_log_12_a_message_wakes_blocked_readers(client, existing):
     reader.send([["XREAD", "BLOCK", 10000, "STREAMS", LOG, "$"]])
     wait_until(lambda: client.server.info("clients")["blocked_clients"] == 1)
     assert send(client, [before + 1]) == accepted([before + 1])
-    (_, ((id, _),)), = reader.read()
+    ((_, ((id, _),)),) = reader.read()
     assert id == b"%d-0" % (before + 1)

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-
 from harness.events import stream
 
 NOW = 5000000  # later than the greatest ttl, so that a ttl taken for a moment would have passed
@@ -16,6 +15,7 @@ from_now = pytest.mark.server(clock=NOW)
 
 
 # -------------------------------------------------------------------- NUM-01
+
 
 @from_now
 def test_num_01_ttl_of_a_new_lease(client):
@@ -119,6 +119,7 @@ def test_num_02_big_integers_through_lua(client):
 
 # -------------------------------------------------------------------- NUM-03
 
+
 def test_num_03_at_and_above_two_to_the_63rd(client):
     """NUM-03 At and above 2^63."""
     client("LEASE.OPEN r u1 SESSION a")
@@ -138,9 +139,10 @@ def test_num_03_at_and_above_two_to_the_63rd(client):
     assert (lease[b"seq"], lease[b"observed_at"]) == (MAX, MAX)
     assert all(value >= 0 for value in lease.values() if isinstance(value, int))
     assert client.events("r")[-1]["seq"] == MAX
-    assert b"-" not in b"".join(value for _, fields in client.raw("XRANGE", stream("r"), "-", "+")
-                                for name, value in zip(fields[::2], fields[1::2]) if name != b"gen")
-    assert not re.search(rb'[:\[,]\s*-\d', client.raw("LEASE.INSPECT r SESSION a"))
+    assert b"-" not in b"".join(
+        value for _, fields in client.raw("XRANGE", stream("r"), "-", "+") for name, value in zip(fields[::2], fields[1::2]) if name != b"gen"
+    )
+    assert not re.search(rb"[:\[,]\s*-\d", client.raw("LEASE.INSPECT r SESSION a"))
 
 
 @from_now

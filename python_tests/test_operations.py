@@ -6,7 +6,6 @@ from itertools import combinations
 
 import pytest
 import yaml
-
 from golden import crc64
 from harness import Client, Way, wait_until
 from harness.events import stream
@@ -30,6 +29,7 @@ SHOWN = prefixed(GAUGES) | OF_THE_SERVER - COUNTED | prefixed(f"{name}_{figure}"
 
 
 # -------------------------------------------------------------------- Prometheus
+
 
 def test_the_exporters_script_tells_every_field(server):
     """Names and numbers in turn, as texts; the exporter calls it with a 0 as its one argument."""
@@ -104,7 +104,7 @@ def test_the_dashboard():
 
 def test_the_alerts():
     """Each has a section of the page, which says what to do, and no section is without its alert."""
-    group, = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+    (group,) = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
     expressions_hold(rule["expr"] for rule in group["rules"])
     for rule in group["rules"]:
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
@@ -119,6 +119,7 @@ def test_the_alerts():
 
 
 # -------------------------------------------------------------------- LATENCY
+
 
 def all_due_at_once(client, room, number):
     """Leases opened in one transaction that lasts longer than they do: the reaper finds them all overdue. Waits until it is done."""
@@ -154,8 +155,10 @@ def test_long_slices_are_samples(client):
 
 LINE = re.compile(r'log::(warning|notice)\(\s*(?:&format!\(\s*)?"((?:[^"\\]|\\.)*)"', re.S)
 # No test can make the server say so.
-UNHEARD = {"the server refused keyspace notifications: rooms that move will be lost sight of; restart it",
-           "internal error at <place>: a fault of the module, please report this line"}
+UNHEARD = {
+    "the server refused keyspace notifications: rooms that move will be lost sight of; restart it",
+    "internal error at <place>: a fault of the module, please report this line",
+}
 
 
 def listed():
@@ -185,7 +188,7 @@ def test_inv_10_log_lines_carry_no_ids(server, start):
     client("LEASE.SEND the-room the-session 1 the-message the-payload TOKEN the-token")
     client("LEASE.HOLD the-room the-hold")
     dump = client.raw("DUMP the-room")
-    half = crc64.sealed(dump[:len(dump) // 2] + dump[-10:-8])
+    half = crc64.sealed(dump[: len(dump) // 2] + dump[-10:-8])
     assert client.refusal("RESTORE", "the-copy", 0, half) == "ERR"
     client.raw("SET", stream("the-room"), "x")
     for end in "LEASE.LEAVE the-room the-session 1 TOKEN the-token", "LEASE.LEAVE the-room the-session-too 1":

@@ -3,7 +3,6 @@
 import random
 
 import pytest
-
 from harness import Client, Refused, Way, aftermath, rooms, wait_until
 from harness.events import stream
 
@@ -12,14 +11,43 @@ NAMES = ("r0", "r1", "r2", "x{t}y")
 DATABASES = range(3)
 
 NUMBERS = {  # setting: default, the least it takes, another good value
-    "ttl-ms": (30000, 1000, 5000), "ttl-min-ms": (1000, 1, 500), "ttl-max-ms": (3600000, 1000, 7200000), "disconnect-ms": (10000, 0, 7000),
-    "failed-ms": (5000, 0, 4000), "tombstone-ms": (600000, 0, 1000), "precision-ms": (0, 0, 60000), "max-leases": (0, 0, 7),
-    "max-id-bytes": (255, 0, 64), "max-meta-bytes": (4096, 0, 100), "recovery-grace-ms": (-1, -1, 5000), "reap-slice-us": (500, 1, 2000),
-    "events-maxlen": (10000, 0, 50), "shared-events-maxlen": (1000000, 0, 500), "empty-room-ms": (3600000, 0, 1000), "retain-count": (10000, 0, 7),
-    "retain-ms": (0, 0, 60000), "dedup-ms": (600000, 0, 90000), "max-payload-bytes": (65536, 0, 100), "cursor-ms": (604800000, 1, 5000)}
+    "ttl-ms": (30000, 1000, 5000),
+    "ttl-min-ms": (1000, 1, 500),
+    "ttl-max-ms": (3600000, 1000, 7200000),
+    "disconnect-ms": (10000, 0, 7000),
+    "failed-ms": (5000, 0, 4000),
+    "tombstone-ms": (600000, 0, 1000),
+    "precision-ms": (0, 0, 60000),
+    "max-leases": (0, 0, 7),
+    "max-id-bytes": (255, 0, 64),
+    "max-meta-bytes": (4096, 0, 100),
+    "recovery-grace-ms": (-1, -1, 5000),
+    "reap-slice-us": (500, 1, 2000),
+    "events-maxlen": (10000, 0, 50),
+    "shared-events-maxlen": (1000000, 0, 500),
+    "empty-room-ms": (3600000, 0, 1000),
+    "retain-count": (10000, 0, 7),
+    "retain-ms": (0, 0, 60000),
+    "dedup-ms": (600000, 0, 90000),
+    "max-payload-bytes": (65536, 0, 100),
+    "cursor-ms": (604800000, 1, 5000),
+}
 WORDS = {"require-token": "no", "log-renewals": "no", "announce-messages": "no"}
-PER_ROOM = {"ttl-ms", "disconnect-ms", "failed-ms", "tombstone-ms", "precision-ms", "max-leases", "events-maxlen", "require-token", "log-renewals",
-            "retain-count", "retain-ms", "dedup-ms", "announce-messages"}
+PER_ROOM = {
+    "ttl-ms",
+    "disconnect-ms",
+    "failed-ms",
+    "tombstone-ms",
+    "precision-ms",
+    "max-leases",
+    "events-maxlen",
+    "require-token",
+    "log-renewals",
+    "retain-count",
+    "retain-ms",
+    "dedup-ms",
+    "announce-messages",
+}
 
 
 def on(server, **options):
@@ -31,6 +59,7 @@ def config(client, setting):
 
 
 # -------------------------------------------------------------------- gauges
+
 
 class Chaos:
     """A client that does anything at any time to a few rooms in a few databases."""
@@ -73,17 +102,40 @@ class Chaos:
     def message_command(self, room, user, device, session, epoch):
         id, payload = f"m{self.dice.randrange(60)}", self.some("x", "x", "y")
         return self.some(
-            f"LEASE.SEND {room} {session} {epoch} {id} {payload}", f"LEASE.POST {room} {user} {id} {payload}", f"LEASE.POST {room} {user} {id} {payload}",
-            f"LEASE.ACK {room} {session} {epoch} {self.dice.randrange(9)}", f"LEASE.MARK {room} {user} {device} QUEUED {self.dice.randrange(9)}",
-            f"LEASE.HOLD {room} h{self.dice.randrange(2)}", f"LEASE.UNHOLD {room} h{self.dice.randrange(2)}", f"LEASE.UNHOLD {room} orphan",
-            f"LEASE.TRIM {room}", f"LEASE.GRANT {room} {user} WRITE", f"LEASE.REVOKE {room} {user}", f"LEASE.GRANT {room} {user} WRITE",
-            f"LEASE.SETPOLICY {room} retain-count {self.some(0, 3, 'default')} retain-ms {self.some(0, 2000)} dedup-ms {self.some(0, 5000, 'default')}")
+            f"LEASE.SEND {room} {session} {epoch} {id} {payload}",
+            f"LEASE.POST {room} {user} {id} {payload}",
+            f"LEASE.POST {room} {user} {id} {payload}",
+            f"LEASE.ACK {room} {session} {epoch} {self.dice.randrange(9)}",
+            f"LEASE.MARK {room} {user} {device} QUEUED {self.dice.randrange(9)}",
+            f"LEASE.HOLD {room} h{self.dice.randrange(2)}",
+            f"LEASE.UNHOLD {room} h{self.dice.randrange(2)}",
+            f"LEASE.UNHOLD {room} orphan",
+            f"LEASE.TRIM {room}",
+            f"LEASE.GRANT {room} {user} WRITE",
+            f"LEASE.REVOKE {room} {user}",
+            f"LEASE.GRANT {room} {user} WRITE",
+            f"LEASE.SETPOLICY {room} retain-count {self.some(0, 3, 'default')} retain-ms {self.some(0, 2000)} dedup-ms {self.some(0, 5000, 'default')}",
+        )
 
     def key_command(self):
         a, b, db = self.some(*NAMES), self.some(*NAMES), self.some(*DATABASES)
-        return self.some(f"RENAME {a} {b}", f"RENAMENX {a} {b}", f"COPY {a} {b} DB {db} REPLACE", f"MOVE {a} {db}", f"DEL {a}", f"UNLINK {a}",
-                         f"SET {a} x", f"PEXPIRE {a} 1", "FLUSHDB", "FLUSHDB ASYNC", f"SWAPDB {db} {self.some(*DATABASES)}", "FLUSHALL ASYNC", f"SET {a} x", f"DEL {a} {b}",
-                         ["DEL", stream(a, "log")])
+        return self.some(
+            f"RENAME {a} {b}",
+            f"RENAMENX {a} {b}",
+            f"COPY {a} {b} DB {db} REPLACE",
+            f"MOVE {a} {db}",
+            f"DEL {a}",
+            f"UNLINK {a}",
+            f"SET {a} x",
+            f"PEXPIRE {a} 1",
+            "FLUSHDB",
+            "FLUSHDB ASYNC",
+            f"SWAPDB {db} {self.some(*DATABASES)}",
+            "FLUSHALL ASYNC",
+            f"SET {a} x",
+            f"DEL {a} {b}",
+            ["DEL", stream(a, "log")],
+        )
 
     def step(self):
         client = self.some(*self.clients)
@@ -127,10 +179,15 @@ def gauges_right(server, when):
         wait_until(lambda: all(caller.raw("PTTL", name) < 0 for name in NAMES))
     found, info = rooms.scan(server), server.lease_info()
     present = [[lease for lease in room["leases"].values() if lease["state"] != b"ended"] for room in found.values()]
-    gauges = {"rooms": len(found), "active_leases": sum(map(len, present)), "users": sum(len({lease["user"] for lease in leases}) for leases in present),
-              "tombstones": sum(len(room["leases"]) for room in found.values()) - sum(map(len, present)), "reap_backlog": 0,
-              "dedupe_records": sum(room["stats"]["dedupe"] for room in found.values()),
-              "orphan_rooms": sum(b"orphan" in room["holds"] for room in found.values())}
+    gauges = {
+        "rooms": len(found),
+        "active_leases": sum(map(len, present)),
+        "users": sum(len({lease["user"] for lease in leases}) for leases in present),
+        "tombstones": sum(len(room["leases"]) for room in found.values()) - sum(map(len, present)),
+        "reap_backlog": 0,
+        "dedupe_records": sum(room["stats"]["dedupe"] for room in found.values()),
+        "orphan_rooms": sum(b"orphan" in room["holds"] for room in found.values()),
+    }
     shown = {name: info[name] for name in gauges}
     assert shown == gauges, f"{when}: INFO {shown}, scan {gauges}"
 
@@ -155,6 +212,7 @@ def test_ops_01_gauges_over_a_failover(server):
 
 
 # -------------------------------------------------------------------- settings
+
 
 def test_ops_02_defaults(server):
     """OPS-02 CONFIG REWRITE and restart: the defaults, by CONFIG GET and by POLICY."""
@@ -212,8 +270,20 @@ def test_ops_02_load_arguments(server):
     client.raw("CONFIG SET lease.require-token no")
 
 
-@pytest.mark.parametrize("argument", ("ttl-ms x", "ttl-ms 0", "no-such-setting 5", "ttl-ms", "ttl-min-ms 5000 ttl-max-ms 4000", "events-scope nowhere",
-                                      "require-token maybe", "clock", "clock manual -1"))
+@pytest.mark.parametrize(
+    "argument",
+    (
+        "ttl-ms x",
+        "ttl-ms 0",
+        "no-such-setting 5",
+        "ttl-ms",
+        "ttl-min-ms 5000 ttl-max-ms 4000",
+        "events-scope nowhere",
+        "require-token maybe",
+        "clock",
+        "clock manual -1",
+    ),
+)
 def test_ops_02_bad_load_arguments(start, argument):
     """OPS-02 CONFIG REWRITE and restart: a module with a bad argument is not loaded."""
     name, _, value = argument.partition(" ")
@@ -272,6 +342,7 @@ def test_ops_02_a_ttl_outside_later_bounds_is_clamped(client):
 
 
 # -------------------------------------------------------------------- zero
+
 
 def setting_zero(client, name):
     """Sets it to 0, in the room where it can be and in CONFIG where not."""

@@ -9,7 +9,6 @@ import sys
 import time
 
 import pytest
-
 from harness import Client, rooms, wait_until
 
 TOMBSTONE, EMPTY_ROOM = 600000, 3600000
@@ -36,7 +35,7 @@ def test_own_01_late_leave_of_the_old_connection(client):
 def test_own_02_renew_in_the_last_millisecond(client):
     """OWN-02 Extending a lease that has run out: at t=1999."""
     start = client("LEASE.OPEN r u1 SESSION a TTL 2000")["now"]
-    renewed, = client.held(1999, "LEASE.RENEW r a 1 1")
+    (renewed,) = client.held(1999, "LEASE.RENEW r a 1 1")
     assert renewed == [b"renewed", 2000, start + 3999]
     assert client.history("r") == [("opened", b"a", 1)]
 
@@ -46,7 +45,8 @@ def test_own_02_renew_at_or_after_the_deadline(client, ms):
     """OWN-02 Extending a lease that has run out: at t=2000 and 2001."""
     start = client("LEASE.OPEN r u1 SESSION a TTL 2000")["now"]
     refused, count, roster, lease, events = client.held(
-        ms, "LEASE.RENEW r a 1 1", "LEASE.COUNT r", "LEASE.ROSTER r", "LEASE.GET r a", "XLEN {r}:events")
+        ms, "LEASE.RENEW r a 1 1", "LEASE.COUNT r", "LEASE.ROSTER r", "LEASE.GET r a", "XLEN {r}:events"
+    )
     assert refused.head == "STALE expired"
     assert (count, roster["leases"]) == ([0, 0], [])
     assert (lease["state"], lease["reason"], lease["ended_at"]) == (b"ended", b"expired", start + 2000)
@@ -73,7 +73,7 @@ def test_own_03_a_partitioned_holder_comes_back(client):
 def test_own_04_queued_expiry_fires_after_the_takeover(client):
     """OWN-04 The queued expiry of e1 fires after e2 opened."""
     client("LEASE.OPEN r u1 SESSION a TTL 3000")
-    b, = client.held(3001, "LEASE.OPEN r u1 SESSION b")
+    (b,) = client.held(3001, "LEASE.OPEN r u1 SESSION b")
     assert (b["epoch"], b["replaced"]) == (2, None)
     client.advance(0)
     lease = client("LEASE.GET r b")
@@ -120,7 +120,7 @@ def test_own_06_two_tabs_duel_over_one_identity(client):
             assert tab.refusal(f"LEASE.RENEW r s{mine} {epochs[mine]} 1") == f"STALE superseded {epochs[-1]}"
         epochs.append(tab(f"LEASE.OPEN r u1 DEVICE d1 SESSION s{turn} TTL 3600000")["epoch"])
         assert [lease["epoch"] for lease in client("LEASE.ROSTER r")["leases"]] == [epochs[-1]]
-        assert [told["user_leases"] for told in client.events("r", newest=2)] == [1, 1][:turn + 1]
+        assert [told["user_leases"] for told in client.events("r", newest=2)] == [1, 1][: turn + 1]
         during.append(neighbour())
         baseline = baseline or memory(client)
     assert epochs == sorted(set(epochs))
@@ -144,7 +144,7 @@ def test_own_07_only_if_vacant(client):
     with client.nothing_changes():
         assert client.refusal("LEASE.OPEN r u1 SESSION b NX") == "HELD 30000"
     assert client("LEASE.GET r a")["expires_at"] == a["expires_at"]
-    b, = client.held(30000, "LEASE.OPEN r u1 SESSION b NX")
+    (b,) = client.held(30000, "LEASE.OPEN r u1 SESSION b NX")
     assert (b["epoch"], b["replaced"]) == (2, None)  # the refusal used up no epoch
     client.advance(0)
     assert client.history("r") == [("opened", b"a", 1), ("removed", b"a", 1, "expired"), ("opened", b"b", 2)]
@@ -160,8 +160,7 @@ def test_own_08_several_devices_one_tab_closes(client):
         counts.append(client("LEASE.COUNT r"))
     assert counts == [[2, 1], [1, 1], [0, 0]]
     removed = client.events("r")[3:]
-    assert [(event["type"], event["reason"], event["user_leases"]) for event in removed] == [
-        ("removed", "left", left) for left in (2, 1, 0)]
+    assert [(event["type"], event["reason"], event["user_leases"]) for event in removed] == [("removed", "left", left) for left in (2, 1, 0)]
 
 
 # A gateway: opens a thousand leases, says so, and waits for its death.
@@ -388,8 +387,10 @@ WORDS = ("LEASE.SEND r # m9 x", "LEASE.REPLAY r # * 0", "LEASE.SNAPSHOT r #", "L
 @pytest.mark.parametrize("words", WORDS, ids=lambda words: words.split()[0])
 def test_own_12_every_word_of_a_session(client, refused, words):
     """OWN-12 Every refusal has its own code: steps 1 to 4 for all that a session may send."""
+
     def refuse(head, session, epoch, token=""):
         refused(head, words.replace("#", f"{session} {epoch}") + token)
+
     refuse("STALE unknown", "nobody", 1)
     client("LEASE.SETPOLICY r access granted")
     for user in ("u1", "u2", "u3", "u4", "u5", "u6"):
@@ -420,7 +421,7 @@ def test_own_12_every_word_of_a_session(client, refused, words):
     refuse("STALE revoked", "current", 2, " TOKEN s3cret")
 
     end = client.now() + 500
-    client(f"LEASE.OPEN r u6 SESSION ungranted")
+    client("LEASE.OPEN r u6 SESSION ungranted")
     client(f"LEASE.GRANT r u5 WRITE UNTIL {end}")  # caps the lease
     client.advance(500)
     refuse("STALE expired", "late", 1)

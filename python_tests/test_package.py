@@ -6,9 +6,8 @@ import subprocess
 import tarfile
 
 import pytest
-
 from harness import process
-from harness.process import ROOT, Server
+from harness.process import ROOT
 
 VERSION = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M)[1]
 NAME = f"redis-lease-{VERSION}-{os.uname().machine}-linux"
@@ -66,13 +65,15 @@ def test_a_module_that_names_a_folder_of_this_machine_is_refused(tmp_path):
     tell_tale.write_bytes(process.MODULE.read_bytes())
     (tmp_path / "path").write_text(f"{ROOT}/src/lib.rs")
     output("objcopy", "--add-section", f".tale={tmp_path}/path", tell_tale)
-    refused = subprocess.run([ROOT / "scripts/package.sh", tmp_path], env=os.environ | {"LEASE_MODULE": str(tell_tale)}, stderr=subprocess.PIPE, text=True)
+    refused = subprocess.run(
+        [ROOT / "scripts/package.sh", tmp_path], env=os.environ | {"LEASE_MODULE": str(tell_tale)}, stderr=subprocess.PIPE, text=True
+    )
     assert refused.returncode == 1 and f"names {ROOT}" in refused.stderr
 
 
 def test_it_opens_a_lease(module, start):
     server = start()
-    loaded, = (one for one in server.call("MODULE LIST") if one[b"name"] == b"lease")  # Redis 8 brings one of its own
+    (loaded,) = (one for one in server.call("MODULE LIST") if one[b"name"] == b"lease")  # Redis 8 brings one of its own
     major, minor, patch = map(int, VERSION.split("."))
     assert (loaded[b"path"], loaded[b"ver"]) == (bytes(module), major * 10000 + minor * 100 + patch)
     assert server.call("LEASE.OPEN r u1 SESSION a")[b"epoch"] == 1
@@ -92,5 +93,5 @@ def test_the_example_of_a_configuration(module, start):
 
 def test_symbols_of_a_crash_report(module):
     """An address that a crash report tells as `libredis_lease.so(+0x…)` leads to its line."""
-    address, = re.findall(r"^(\w+) T RedisModule_OnLoad$", output("nm", "--dynamic", module), re.M)
+    (address,) = re.findall(r"^(\w+) T RedisModule_OnLoad$", output("nm", "--dynamic", module), re.M)
     assert "/src/server/load.rs:" in output("addr2line", "-e", f"{module}.debug", address)

@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-
 from crowd import fill
 from harness import Client, Way, wait_until
 from harness.machine import Machine, p99
@@ -28,6 +27,7 @@ def lags(client, rooms):
 
 
 # -------------------------------------------------------------------- REAP-01
+
 
 def spread(client, room, size):
     """Leases that end one after the other, 2 ms apart."""
@@ -75,8 +75,7 @@ def test_reap_01_reads_hide_a_lease_from_its_deadline_on(client):
         opened = client(f"LEASE.OPEN r u1 SESSION s{number} TTL {10 + number % 7}")
         state = None
         while state != b"ended":
-            before, lease, count, after = client.transaction(
-                "LEASE.CLOCK GET", f"LEASE.GET r s{number}", "LEASE.COUNT r", "LEASE.CLOCK GET")
+            before, lease, count, after = client.transaction("LEASE.CLOCK GET", f"LEASE.GET r s{number}", "LEASE.COUNT r", "LEASE.CLOCK GET")
             state = lease["state"]
             if state == b"active":
                 active += 1
@@ -89,9 +88,15 @@ def test_reap_01_reads_hide_a_lease_from_its_deadline_on(client):
 
 # -------------------------------------------------------------------- REAP-02
 
-@pytest.mark.parametrize("reaps, counts", (
-    (["LEASE.REAP r"] * 4, [1000, 1000, 500, 0]),
-    pytest.param(["LEASE.REAP r COUNT 10000"], [2500], marks=pytest.mark.no_restart("its leases are those of the other run"))), ids=("default", "COUNT"))
+
+@pytest.mark.parametrize(
+    "reaps, counts",
+    (
+        (["LEASE.REAP r"] * 4, [1000, 1000, 500, 0]),
+        pytest.param(["LEASE.REAP r COUNT 10000"], [2500], marks=pytest.mark.no_restart("its leases are those of the other run")),
+    ),
+    ids=("default", "COUNT"),
+)
 def test_reap_02_many_leases_in_one_sweep(client, reaps, counts):
     """REAP-02 Many leases in one sweep."""
     dice = random.Random(2)
@@ -108,17 +113,20 @@ def test_reap_02_many_leases_in_one_sweep(client, reaps, counts):
 
 # -------------------------------------------------------------------- REAP-03
 
+
 @pytest.mark.load
 @ONE_WAY
 @pytest.mark.server(lease={"tombstone-ms": 2000, "events-maxlen": 100})
 def test_reap_03_memory_of_expired_entries_is_freed(client):
     """REAP-03 Expired entries that never free memory: within 1 % of what they took."""
+
     def memory():
         return client("MEMORY USAGE r SAMPLES 0")
 
     def expire():
         client.advance(1000)
         client.advance(2000)
+
     for _ in range(200):  # the event stream is full
         client("LEASE.OPEN r u1 TTL 1000")
     expire()
@@ -137,6 +145,7 @@ def test_reap_03_memory_of_expired_entries_is_freed(client):
 
 
 # -------------------------------------------------------------------- REAP-04
+
 
 @ONE_WAY
 @pytest.mark.server(clock=None, lease={"events-maxlen": 100})
@@ -170,6 +179,7 @@ def test_reap_04_a_huge_room_starves_nobody(client, size, small_rooms):
 
 
 # -------------------------------------------------------------------- REAP-05
+
 
 class Pings(threading.Thread):
     """Pings a server all the time, also while it loads; in the end it tells the longest wait for an answer, in ms."""
@@ -266,6 +276,7 @@ def test_reap_05_restart_with_a_million_leases(server, figure, rooms):
 
 # -------------------------------------------------------------------- REAP-06
 
+
 def costs_us(client, room, seqs):
     """What COUNT and ROSTER of a room cost the server at each call, with heartbeats in between."""
     client.server.call("CONFIG RESETSTAT")
@@ -297,7 +308,8 @@ def test_reap_06_counting_and_listing_a_big_room(client, size):
     while cursor != 0:
         page, *_ = client.pipeline(
             ["LEASE.ROSTER", "big", "COUNT", 100, "CURSOR", cursor or 0],
-            *(f"LEASE.OPEN big guest{dice.randrange(1000)} TTL {dice.choice((1000, 60000))}" for _ in range(20)))
+            *(f"LEASE.OPEN big guest{dice.randrange(1000)} TTL {dice.choice((1000, 60000))}" for _ in range(20)),
+        )
         client.advance(100)
         listed |= {lease["session"] for lease in page["leases"]}
         cursor = int(page["cursor"])

@@ -22,5 +22,5 @@ def test_a_revocation_is_waited_for(server):
     finally:
         os.kill(replica.process.pid, signal.SIGCONT)
     assert first("WAIT 1 10000") == second("WAIT 1 10000") == 1
-    grant, = replica.call("LEASE.GRANTS r USER u1")[b"grants"]
+    (grant,) = replica.call("LEASE.GRANTS r USER u1")[b"grants"]
     assert (grant[b"revoked"], grant[b"version"]) == (1, 8)

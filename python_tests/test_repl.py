@@ -4,16 +4,44 @@ import time
 
 import pytest
 import redis
-
 from harness import Client, Refused, Way, aftermath, wait_until
 
 PLAIN = Way("plain", 3)
 NOWHERE = "127.0.0.1 1"  # a primary that never answers
 EV = "{r}:events"
-READS = ("LEASE.GET r a", "LEASE.ROSTER r", "LEASE.ROSTER r ENDED", "LEASE.COUNT r", "LEASE.INSPECT r", "LEASE.INSPECT r SESSION a", "LEASE.POLICY r",
-         "LEASE.GRANTS r", "LEASE.REPLAY r b 1 * 0", "LEASE.SNAPSHOT r b 1", "LEASE.LAG r", "LEASE.HOLDS r", "LEASE.STATS r")
-WRITES = ("OPEN r u2", "RENEW r b 1 1", "MRENEW r b 1 1", "LEAVE r b 1", "KICK r USER u2", "REAP r", "SETPOLICY r ttl-ms 5000", "GRANT r u2 READ", "REVOKE r u2",
-          "SEND r b 1 m2 x", "POST r u2 m2 x", "ACK r b 1 1", "MARK r u2 default QUEUED 1", "HOLD r h", "UNHOLD r kept", "TRIM r")
+READS = (
+    "LEASE.GET r a",
+    "LEASE.ROSTER r",
+    "LEASE.ROSTER r ENDED",
+    "LEASE.COUNT r",
+    "LEASE.INSPECT r",
+    "LEASE.INSPECT r SESSION a",
+    "LEASE.POLICY r",
+    "LEASE.GRANTS r",
+    "LEASE.REPLAY r b 1 * 0",
+    "LEASE.SNAPSHOT r b 1",
+    "LEASE.LAG r",
+    "LEASE.HOLDS r",
+    "LEASE.STATS r",
+)
+WRITES = (
+    "OPEN r u2",
+    "RENEW r b 1 1",
+    "MRENEW r b 1 1",
+    "LEAVE r b 1",
+    "KICK r USER u2",
+    "REAP r",
+    "SETPOLICY r ttl-ms 5000",
+    "GRANT r u2 READ",
+    "REVOKE r u2",
+    "SEND r b 1 m2 x",
+    "POST r u2 m2 x",
+    "ACK r b 1 1",
+    "MARK r u2 default QUEUED 1",
+    "HOLD r h",
+    "UNHOLD r kept",
+    "TRIM r",
+)
 
 
 def on(server, way=PLAIN):
@@ -54,6 +82,7 @@ def handed_over(old, new):
 
 # -------------------------------------------------------------------- who may turn time into state
 
+
 @pytest.mark.server(clock=None, lease={"ttl-min-ms": 1})
 @pytest.mark.parametrize("heard_by", ("aof", "replica"))
 @pytest.mark.ways("plain-resp2", "plain-resp3")
@@ -62,11 +91,17 @@ def test_repl_01_the_reaper_during_a_pause(client, heard_by):
     server = client.server
     if heard_by == "aof":
         server.rewrite_aof("yes")
-        written = lambda: server.info("persistence")["aof_current_size"]
+
+        def written():
+            return server.info("persistence")["aof_current_size"]
+
         readers = [client]
     else:
         readers = [client, on(online_replica(server), client.way)]
-        written = lambda: server.info("replication")["master_repl_offset"]
+
+        def written():
+            return server.info("replication")["master_repl_offset"]
+
     client.pipeline(*(f"LEASE.OPEN r u{number} SESSION s{number} TTL 1000" for number in range(100)))
     client.raw("CLIENT PAUSE 10000 WRITE")
     if heard_by == "replica":
@@ -154,9 +189,9 @@ def test_repl_04_a_batch_over_live_and_expired_leases(client):
     client("LEASE.OPEN r u2 SESSION overdue TTL 1000")
     client("LEASE.OPEN r u3 SESSION bound TOKEN s3cret")
     written = aof(client.server)
-    reply, = client.held(1000, "LEASE.MRENEW r alive 1 1 overdue 1 1 stranger 1 1 bound 1 1")
+    (reply,) = client.held(1000, "LEASE.MRENEW r alive 1 1 overdue 1 1 stranger 1 1 bound 1 1")
     assert reply == [[b"renewed", 30000], [b"stale", b"expired"], [b"stale", b"unknown"], [b"denied", b"token"]]
-    travelled = aof(client.server)[len(written):]
+    travelled = aof(client.server)[len(written) :]
     assert b"stranger" not in travelled and b"bound" not in travelled
     client.advance(0)
     replica.in_step()
@@ -193,8 +228,16 @@ def test_repl_05_reads_on_the_primary_write_nothing(client):
     client("LEASE.OPEN r u1 SESSION a TTL 100")
     client.raw("CLIENT PAUSE 60000 WRITE")  # so that it stays overdue
     wait_until(lambda: client("LEASE.COUNT r") == [1, 1])
-    state = lambda: (server.info("replication")["master_repl_offset"], aof(server), server.call("DEBUG DIGEST"),
-                     server.info("persistence")["rdb_changes_since_last_save"], client.raw("XLEN", EV))
+
+    def state():
+        return (
+            server.info("replication")["master_repl_offset"],
+            aof(server),
+            server.call("DEBUG DIGEST"),
+            server.info("persistence")["rdb_changes_since_last_save"],
+            client.raw("XLEN", EV),
+        )
+
     before = state()
     for command in READS:
         assert not isinstance(client.pipeline(command)[0], Refused), command
@@ -219,7 +262,10 @@ def test_repl_05_reads_on_a_replica_write_nothing(client):
     replica = online_replica(client.server, redis={"appendonly": "yes", "appendfsync": "always"})
     replica.call("LEASE.CLOCK ADVANCE 1000")
     reader = on(replica, client.way)
-    state = lambda: (replica.info("replication")["slave_repl_offset"], aof(replica), replica.call("DEBUG DIGEST"))
+
+    def state():
+        return (replica.info("replication")["slave_repl_offset"], aof(replica), replica.call("DEBUG DIGEST"))
+
     before = state()
     for command in (*READS, "LEASE.HELP", "LEASE.CLOCK GET"):
         assert not isinstance(reader.pipeline(command)[0], Refused), command
@@ -230,6 +276,7 @@ def test_repl_05_reads_on_a_replica_write_nothing(client):
 
 
 # -------------------------------------------------------------------- failover
+
 
 @pytest.mark.server(lease={"recovery-grace-ms": 0})
 def test_repl_06_a_lagging_replica(server):
@@ -432,8 +479,11 @@ def test_repl_08_deadlines_of_a_new_primary(server, grace, kept, shortened):
     assert [b(f"LEASE.GET r {session}")["left_ms"] for session in ("plain", "capped", "shortened", "lingering")] == [kept, 1000, shortened, shortened]
     b.advance(30000)
     assert sorted(b.history("r")[5:]) == [
-        ("removed", b"capped", 1, "expired"), ("removed", b"lingering", 1, "left"), ("removed", b"plain", 1, "expired"),
-        ("removed", b"shortened", 1, "expired")]
+        ("removed", b"capped", 1, "expired"),
+        ("removed", b"lingering", 1, "left"),
+        ("removed", b"plain", 1, "expired"),
+        ("removed", b"shortened", 1, "expired"),
+    ]
     aftermath.check(b.server, restart=False)
 
 

@@ -6,6 +6,7 @@ from harness.resp import Connection
 
 # -------------------------------------------------------------------- shapes of replies
 
+
 def shape(reply):
     """What a reply is made of: of a map its fields with theirs, of a list its members."""
     if isinstance(reply, dict):
@@ -16,10 +17,41 @@ def shape(reply):
 
 
 INT, BYTES, NIL = "int", "bytes", "NoneType"
-OPENED = {"session": BYTES, "epoch": INT, "user_leases": INT, "ttl_ms": INT, "heartbeat_ms": INT, "left_ms": INT, "expires_at": INT, "now": INT,
-          "replaced": NIL, "gen": BYTES, "log_seq": INT, "log_oldest": INT, "event_n": INT, "acked": INT}
-LEASE = {"session": BYTES, "user": BYTES, "device": BYTES, "epoch": INT, "seq": INT, "state": BYTES, "reason": NIL, "signal": NIL, "ttl_ms": INT,
-         "left_ms": INT, "expires_at": INT, "opened_at": INT, "heartbeat_at": INT, "observed_at": NIL, "ended_at": NIL, "replaced_by": NIL, "meta": NIL}
+OPENED = {
+    "session": BYTES,
+    "epoch": INT,
+    "user_leases": INT,
+    "ttl_ms": INT,
+    "heartbeat_ms": INT,
+    "left_ms": INT,
+    "expires_at": INT,
+    "now": INT,
+    "replaced": NIL,
+    "gen": BYTES,
+    "log_seq": INT,
+    "log_oldest": INT,
+    "event_n": INT,
+    "acked": INT,
+}
+LEASE = {
+    "session": BYTES,
+    "user": BYTES,
+    "device": BYTES,
+    "epoch": INT,
+    "seq": INT,
+    "state": BYTES,
+    "reason": NIL,
+    "signal": NIL,
+    "ttl_ms": INT,
+    "left_ms": INT,
+    "expires_at": INT,
+    "opened_at": INT,
+    "heartbeat_at": INT,
+    "observed_at": NIL,
+    "ended_at": NIL,
+    "replaced_by": NIL,
+    "meta": NIL,
+}
 ROSTER = {"cursor": INT, "now": INT, "gen": BYTES, "event_n": INT, "leases": []}
 MESSAGE = {"id": BYTES, "user": BYTES, "device": BYTES, "session": BYTES, "epoch": INT, "at": INT, "gen": BYTES, "payload": BYTES}
 POSTED = {"id": BYTES, "user": BYTES, "at": INT, "gen": BYTES, "payload": BYTES}
@@ -27,8 +59,24 @@ SENT = {"status": BYTES, "seq": INT, "gen": BYTES, "at": INT}
 REPLAY = {"status": BYTES, "reason": NIL, "gen": BYTES, "oldest": INT, "current": INT, "next": INT, "entries": []}
 SNAPSHOT = {"gen": BYTES, "oldest": INT, "current": INT, "event_n": INT, "now": INT, "cursor": INT, "leases": [], "entries": []}
 HOLDER = {"user": BYTES, "device": BYTES, "queued": INT, "written": INT, "acked": INT, "queued_lag": INT, "written_lag": INT, "acked_lag": INT}
-STATS = {"gen": BYTES} | dict.fromkeys(("leases", "users", "tombstones", "event_n", "events_lost", "log_seq", "log_oldest", "dedupe", "holds", "cursors",
-                                        "queued_lag", "written_lag", "acked_lag"), INT)
+STATS = {"gen": BYTES} | dict.fromkeys(
+    (
+        "leases",
+        "users",
+        "tombstones",
+        "event_n",
+        "events_lost",
+        "log_seq",
+        "log_oldest",
+        "dedupe",
+        "holds",
+        "cursors",
+        "queued_lag",
+        "written_lag",
+        "acked_lag",
+    ),
+    INT,
+)
 GRANT = {"user": BYTES, "level": BYTES, "until": INT, "version": INT, "token": INT, "revoked": INT, "devices": []}
 
 
@@ -55,6 +103,7 @@ def test_api_10_shapes(server):
 
     def shapes(command):
         return tuple(shape(connection(command)) for connection in both)
+
     nothing = (NIL, NIL)
     assert shapes("LEASE.GET r a") == shapes("LEASE.INSPECT r") == nothing
     assert shapes("LEASE.ROSTER r") == either(ROSTER | {"gen": NIL})
@@ -86,6 +135,7 @@ def test_api_10_shapes_of_messages(server):
 
     def shapes(*commands):
         return tuple(shape(connection(command)) for connection, command in zip(both, commands * 2))
+
     assert shapes("LEASE.STATS r") == (NIL, NIL)
     assert shapes("LEASE.HOLDS r") == ([], [])
     assert shapes("LEASE.LAG r") == either({"cursor": INT, "holders": []})
@@ -120,11 +170,29 @@ def test_api_10_the_same_content(client):
     client("LEASE.HOLD many h1")
     client("LEASE.HOLD many h2")
     plain = client.server.connect(3)
-    for command in ("LEASE.ROSTER empty", "LEASE.COUNT empty", "LEASE.INSPECT empty", "LEASE.POLICY empty", "LEASE.GET empty a", "LEASE.ROSTER many",
-                    "LEASE.ROSTER many COUNT 7 USER u3", "LEASE.COUNT many", "LEASE.INSPECT many COUNT 10000", "LEASE.GET many s7",
-                    "LEASE.STATS empty", "LEASE.LAG empty", "LEASE.HOLDS empty", "LEASE.REPLAY many s7 1 * 0 COUNT 1000", "LEASE.REPLAY many s7 1 * 149",
-                    "LEASE.REPLAY many s7 1 * 150", "LEASE.SNAPSHOT many s7 1 COUNT 1000", "LEASE.LAG many COUNT 1000", "LEASE.LAG many COUNT 7",
-                    "LEASE.HOLDS many", "LEASE.STATS many"):
+    for command in (
+        "LEASE.ROSTER empty",
+        "LEASE.COUNT empty",
+        "LEASE.INSPECT empty",
+        "LEASE.POLICY empty",
+        "LEASE.GET empty a",
+        "LEASE.ROSTER many",
+        "LEASE.ROSTER many COUNT 7 USER u3",
+        "LEASE.COUNT many",
+        "LEASE.INSPECT many COUNT 10000",
+        "LEASE.GET many s7",
+        "LEASE.STATS empty",
+        "LEASE.LAG empty",
+        "LEASE.HOLDS empty",
+        "LEASE.REPLAY many s7 1 * 0 COUNT 1000",
+        "LEASE.REPLAY many s7 1 * 149",
+        "LEASE.REPLAY many s7 1 * 150",
+        "LEASE.SNAPSHOT many s7 1 COUNT 1000",
+        "LEASE.LAG many COUNT 1000",
+        "LEASE.LAG many COUNT 7",
+        "LEASE.HOLDS many",
+        "LEASE.STATS many",
+    ):
         assert client(command) == normal(command.split(), plain(command)), command
 
 
@@ -150,6 +218,7 @@ def test_api_10_no_room(client):
 
 
 # -------------------------------------------------------------------- clients that resend
+
 
 def cut_off(server, *command):
     """The command is executed and its reply never arrives."""
@@ -179,14 +248,23 @@ def test_api_11_the_client_resends(client):
         (["LEASE.GRANT", "r", "u2", "READ", "TOKEN", "s3cret"], lambda reply: reply == b"ok"),
         (["LEASE.REVOKE", "r", "u2"], lambda reply: reply == [b"ok", 0]),
         (["LEASE.GRANT", "r", "u3", "READ", "VERSION", "5"], lambda reply: reply == b"stale"),
-        (["LEASE.REVOKE", "r", "u3", "VERSION", "6"], lambda reply: reply == [b"stale", 0]))
+        (["LEASE.REVOKE", "r", "u3", "VERSION", "6"], lambda reply: reply == [b"stale", 0]),
+    )
     for command, right in steps:
         cut_off(client.server, *command)
         with client.nothing_changes():
             reply = resent(*command)
         assert right(reply), f"{command}: {reply}"
-    assert client.history("r") == [("opened", b"a", 1), ("state", b"a", 1), ("updated", b"a", 1), ("removed", b"a", 1, "left"),
-                                   ("granted",), ("grant-revoked",), ("granted",), ("grant-revoked",)]
+    assert client.history("r") == [
+        ("opened", b"a", 1),
+        ("state", b"a", 1),
+        ("updated", b"a", 1),
+        ("removed", b"a", 1, "left"),
+        ("granted",),
+        ("grant-revoked",),
+        ("granted",),
+        ("grant-revoked",),
+    ]
 
 
 def test_api_11_resent_a_minute_later(client):

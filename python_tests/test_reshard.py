@@ -5,7 +5,6 @@ import time
 
 import pytest
 import redis
-
 from harness import wait_until
 from harness.cluster import Cluster
 from harness.events import read, stream
@@ -48,7 +47,7 @@ class Worker(threading.Thread):
             while not self.stop.is_set():
                 for room, known in self.rooms.items():
                     self.visit(room, known)
-        except Exception as failure:  # noqa: BLE001: told by the test
+        except Exception as failure:  # told by the test
             self.failure = failure
             self.stop.set()
 

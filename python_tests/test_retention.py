@@ -3,7 +3,6 @@
 import random
 
 import pytest
-
 from harness import Client, wait_until
 
 LOG, EV = "{r}:log", "{r}:events"
@@ -50,7 +49,7 @@ def test_log_06_a_log_that_is_never_trimmed(client, rooms, messages):
         used.append(sum(client.raw("MEMORY", "USAGE", key, "SAMPLES", 0) for key in client.raw("KEYS *")))
     assert used[3] < used[0] * 2, f"memory grows with every message: {used}"
     for number in range(rooms):
-        room, streams = f"r{number}", ["{r%d}:%s" % (number, name) for name in ("log", "events")]
+        room, streams = f"r{number}", [f"{{r{number}}}:{name}" for name in ("log", "events")]
         before = length(client, *streams)
         assert client("LEASE.TRIM", room) == sum(before) - 200
         assert length(client, *streams) == [100, 100]
@@ -175,6 +174,7 @@ def test_log_06_messages_of_an_age(client, held):
             client.advance(ms)
             client("LEASE.TRIM r")
         return seqs(client)
+
     assert after(99) == [1, 2, 3, 4, 5, 6]
     assert after(1) == [3, 4, 5, 6]
     assert after(299) == [3, 4, 5, 6]
@@ -199,7 +199,7 @@ def test_log_06_holes_and_messages_of_one_moment(client, seed):
         holes = dice.sample(list(ats), len(ats) // 4)
         client.raw("XDEL", LOG, *holes)
         before = seqs(client)
-        trimmed, = client.held(dice.randrange(1100), "LEASE.TRIM r")
+        (trimmed,) = client.held(dice.randrange(1100), "LEASE.TRIM r")
         kept = [seq for seq in before if ats[seq] + 1000 > client.now()]
         assert (seqs(client), trimmed) == (kept, len(before) - len(kept))
 
@@ -247,8 +247,10 @@ def test_log_06_the_timer_trims(client, how):
 @TWO_WAYS
 def test_log_06_messages_that_tell_no_time(client):
     """LOG-06 A log that is never trimmed; a hold: imported messages without `at` are as old as the next that has one."""
+
     def left():
         return [int(id.split(b"-")[0]) for id, _ in client.raw("XRANGE", LOG, "-", "+")]
+
     for number, at in ((1, ()), (2, ("at", 0)), (3, ("at", 1000)), (4, ()), (5, ())):
         client.raw("XADD", LOG, f"{number}-0", "id", f"m{number}", "user", "bot", *at, "payload", "x")
     client.advance(1500)
@@ -280,6 +282,7 @@ def test_log_06_the_real_timer_trims_in_slices(client):
 
 
 # -------------------------------------------------------------------- LOG-07
+
 
 def retry(client, number):
     """What a SEND of u1's message answers."""
@@ -315,6 +318,7 @@ def test_log_07_retry_after_the_original_was_trimmed(client, trimmed, held):
             return answer(client.held(ms, "LEASE.SEND r a 1 m1 x")[0])
         client.advance(ms)
         return retry(client, 1)
+
     assert after(59999) == ("duplicate", 1)
     assert after(1) == ("accepted", 13)
     assert after(0) == ("duplicate", 13)

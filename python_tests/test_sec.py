@@ -5,7 +5,6 @@ import random
 import threading
 
 import pytest
-
 from golden import crc64
 from harness import Client, Refused, Way, rooms, wait_until
 
@@ -32,6 +31,7 @@ def in_step(replica, server):
 
 # -------------------------------------------------------------------- SEC-01
 
+
 def test_sec_01_revoked_between_heartbeat_and_send(client):
     """SEC-01 Revoked between heartbeat and send: steps 1 and 2."""
     client("LEASE.SETPOLICY r access granted")
@@ -40,9 +40,21 @@ def test_sec_01_revoked_between_heartbeat_and_send(client):
     assert client(f"LEASE.RENEW r a {epoch} 5")[0] == b"renewed"
     assert client(f"LEASE.SEND r a {epoch} m1 x")["seq"] == 1
     assert client("LEASE.REVOKE r u1") == [b"ok", 1]
-    denied(client, f"LEASE.SEND r a {epoch} m9 x", f"LEASE.RENEW r a {epoch} 6", f"LEASE.RENEW r a {epoch} 6 META x", f"LEASE.REPLAY r a {epoch} * 0",
-           f"LEASE.SNAPSHOT r a {epoch}", f"LEASE.ACK r a {epoch} 1", f"LEASE.SEND r a {epoch} m1 x", "LEASE.OPEN r u1", "LEASE.OPEN r u1 SESSION a",
-           "LEASE.OPEN r u1 DEVICE other", "LEASE.POST r u1 m9 x", "LEASE.POST r u1 m1 x")
+    denied(
+        client,
+        f"LEASE.SEND r a {epoch} m9 x",
+        f"LEASE.RENEW r a {epoch} 6",
+        f"LEASE.RENEW r a {epoch} 6 META x",
+        f"LEASE.REPLAY r a {epoch} * 0",
+        f"LEASE.SNAPSHOT r a {epoch}",
+        f"LEASE.ACK r a {epoch} 1",
+        f"LEASE.SEND r a {epoch} m1 x",
+        "LEASE.OPEN r u1",
+        "LEASE.OPEN r u1 SESSION a",
+        "LEASE.OPEN r u1 DEVICE other",
+        "LEASE.POST r u1 m9 x",
+        "LEASE.POST r u1 m1 x",
+    )
     with client.nothing_changes():
         assert client(f"LEASE.MRENEW r a {epoch} 6") == [[b"denied", b"revoked"]]
         assert client(f"LEASE.LEAVE r a {epoch}") == b"gone"
@@ -68,8 +80,11 @@ def test_sec_01_one_step_for_all_devices(client):
     assert client.held(1000, "LEASE.REVOKE r u1") == [[b"ok", 2]]
     client.advance(0)
     assert [(event["type"], event.get("session"), event.get("reason"), event.get("user_leases")) for event in client.events("r")[4:]] == [
-        ("removed", b"a", "revoked", 1), ("removed", b"b", "revoked", 1), ("grant-revoked", None, None, None),
-        ("removed", b"overdue", "expired", 0)]
+        ("removed", b"a", "revoked", 1),
+        ("removed", b"b", "revoked", 1),
+        ("grant-revoked", None, None, None),
+        ("removed", b"overdue", "expired", 0),
+    ]
     assert client("LEASE.COUNT r") == [1, 1]
     assert client("LEASE.GET r a")["reason"] == b"revoked"
 
@@ -84,7 +99,8 @@ def test_sec_01_one_device(client):
     denied(client, "LEASE.RENEW r a 1 1", "LEASE.OPEN r u1 DEVICE phone")
     assert client("LEASE.RENEW r b 1 1")[0] == b"renewed"
     assert client("LEASE.GRANTS r USER u1")["grants"] == [
-        {"user": b"u1", "level": b"READ", "until": None, "version": 3, "token": 0, "revoked": 0, "devices": [b"phone"]}]
+        {"user": b"u1", "level": b"READ", "until": None, "version": 3, "token": 0, "revoked": 0, "devices": [b"phone"]}
+    ]
     assert client.events("r")[-1]["device"] == b"phone"
     assert client("LEASE.GRANT r u1 READ") == b"ok"
     assert client("LEASE.OPEN r u1 DEVICE phone")["epoch"] == 2
@@ -126,8 +142,16 @@ def test_sec_01_a_grant_that_ends(client):
     assert client("LEASE.OPEN r u3 SESSION a")["expires_at"] == end
     renewed, sent = client.held(999, "LEASE.RENEW r a 1 1", "LEASE.SEND r a 1 m1 x")
     assert (renewed, sent["status"]) == ([b"renewed", 1, end], b"accepted")
-    *refused, listed = client.held(1, "LEASE.RENEW r a 1 2", "LEASE.SEND r a 1 m2 x", "LEASE.REPLAY r a 1 * 0", "LEASE.OPEN r u3 SESSION a", "LEASE.OPEN r u3",
-                                   "LEASE.POST r u3 m2 x", "LEASE.GRANTS r")
+    *refused, listed = client.held(
+        1,
+        "LEASE.RENEW r a 1 2",
+        "LEASE.SEND r a 1 m2 x",
+        "LEASE.REPLAY r a 1 * 0",
+        "LEASE.OPEN r u3 SESSION a",
+        "LEASE.OPEN r u3",
+        "LEASE.POST r u3 m2 x",
+        "LEASE.GRANTS r",
+    )
     assert [reply.head for reply in refused] == ["STALE expired"] * 3 + ["DENIED nogrant"] * 3
     assert listed["grants"] == []
     client.advance(0)
@@ -219,7 +243,8 @@ def test_sec_01_the_nodes_access_in_a_big_room(server):
         node is server or in_step(replica, server)
         leases = on(node)("LEASE.ROSTER r COUNT 10000")["leases"]
         assert {lease["session"]: lease["expires_at"] for lease in leases} == {
-            b"s%d" % number: 30000 if number % 3 else 5000 + number for number in range(3000)}
+            b"s%d" % number: 30000 if number % 3 else 5000 + number for number in range(3000)
+        }
     with client.nothing_changes():
         config_access(client, "granted")
     config_access(client, "open")  # as it is after a restart, which would bring the deadlines down anew
@@ -241,6 +266,7 @@ def test_sec_01_the_grants_token(client):
 
 
 # -------------------------------------------------------------------- SEC-02
+
 
 @pytest.mark.parametrize("access", ("open", "granted"))
 def test_sec_02_late_deliveries(client, access):
@@ -336,6 +362,7 @@ def test_sec_02_a_hundred_opens_race_one_revoke(server):
                     opened.append(number)
         except BaseException as failure:
             failures.append(failure)
+
     threads = [threading.Thread(target=keep_opening, args=(number,)) for number in range(100)]
     for thread in threads:
         thread.start()
@@ -355,6 +382,7 @@ def test_sec_02_a_hundred_opens_race_one_revoke(server):
 
 # -------------------------------------------------------------------- GRANTS
 
+
 def test_sec_02_pages_of_grants(client):
     """SEC-02 Straight back with the revoked grant: GRANTS shows each user once over all pages, and hides what is over."""
     for number in range(25):
@@ -369,8 +397,7 @@ def test_sec_02_pages_of_grants(client):
     assert sorted(one["user"] for one in found) == sorted([b"brief", *(b"u%d" % number for number in range(25))])
     assert pages == 4
     assert rooms.grants(client, "r") == {one["user"]: one for one in found}
-    assert rooms.grants(client, "r")[b"u3"] == {
-        "user": b"u3", "level": None, "until": None, "version": 3, "token": 0, "revoked": 1, "devices": []}
+    assert rooms.grants(client, "r")[b"u3"] == {"user": b"u3", "level": None, "until": None, "version": 3, "token": 0, "revoked": 1, "devices": []}
     client.advance(1000)
     assert b"brief" not in rooms.grants(client, "r")
     assert client("LEASE.GRANT r brief WRITE VERSION 1") == b"stale"  # the version outlives the grant
@@ -396,22 +423,63 @@ LONG = "canary-" * 10000
 
 def failing(client):
     """Every way to be refused, with canaries in all places."""
-    client.pipeline("SET text x", "LEASE.SETPOLICY full max-leases 0", f"LEASE.OPEN full {USER} SESSION f", "LEASE.SETPOLICY full max-leases 1",
-                    f"LEASE.POST spoilt {USER} {MESSAGE} {PAYLOAD}", "SET {spoilt}:log x", "SET {spoilt}:events x", "LEASE.SETPOLICY closed access granted")
+    client.pipeline(
+        "SET text x",
+        "LEASE.SETPOLICY full max-leases 0",
+        f"LEASE.OPEN full {USER} SESSION f",
+        "LEASE.SETPOLICY full max-leases 1",
+        f"LEASE.POST spoilt {USER} {MESSAGE} {PAYLOAD}",
+        "SET {spoilt}:log x",
+        "SET {spoilt}:events x",
+        "LEASE.SETPOLICY closed access granted",
+    )
     return client.pipeline(
-        f"LEASE.OPEN r {USER} DEVICE {DEVICE} {LONG}", f"LEASE.OPEN r {LONG}", f"LEASE.OPEN r other SESSION a TOKEN {TOKEN}", f"LEASE.OPEN r {USER} META {LONG}",
-        f"LEASE.OPEN r {USER} DEVICE {DEVICE} NX TOKEN {TOKEN}", f"LEASE.OPEN text {USER}", f"LEASE.OPEN full {DEVICE}", f"LEASE.OPEN spoilt {USER}",
-        f"LEASE.OPEN closed {USER}", f"LEASE.OPEN r {USER} TTL {TOKEN}", f"LEASE.RENEW r a 1 1 META {META} TOKEN {USER}", f"LEASE.RENEW r a 1 1 STATE {META}",
-        f"LEASE.RENEW r {USER} 1 1", f"LEASE.MRENEW r TOKENS a 1 1 {TOKEN} {USER}", f"LEASE.LEAVE r a {USER}", f"LEASE.KICK r {USER} {DEVICE}",
-        f"LEASE.SEND r a 1 {MESSAGE} {PAYLOAD} TOKEN {USER}", f"LEASE.SEND r a 1 {MESSAGE} other TOKEN {TOKEN}", f"LEASE.SEND r a 1 {LONG} {PAYLOAD}",
-        f"LEASE.SEND r a 1 {MESSAGE} {LONG}", f"LEASE.SEND r a {MESSAGE} {MESSAGE} {PAYLOAD}", f"LEASE.SEND r a 1 {MESSAGE} {PAYLOAD} {PAYLOAD}",
-        f"LEASE.POST r {USER} {MESSAGE} other", f"LEASE.POST spoilt {USER} {MESSAGE}2 {PAYLOAD}", f"LEASE.POST closed {USER} {MESSAGE} {PAYLOAD}",
-        f"LEASE.REPLAY r a 1 * {MESSAGE}", f"LEASE.REPLAY r {USER} 1 * 0", f"LEASE.SNAPSHOT r a 1 {USER} {DEVICE}", f"LEASE.ACK r a 1 {MESSAGE}",
-        f"LEASE.MARK r {USER} {DEVICE} {HOLD} 1", f"LEASE.MARK r {HOLD} {DEVICE} QUEUED 1", f"LEASE.MARK r {USER} {DEVICE} QUEUED 99",
-        f"LEASE.HOLD r {LONG}", f"LEASE.HOLD text {HOLD}", f"LEASE.GRANT r {USER} {META}", f"LEASE.GRANT r {USER} READ UNTIL {TOKEN}",
-        f"LEASE.GRANT r {USER} READ {TOKEN} {TOKEN}", f"LEASE.REVOKE r {USER} {DEVICE} {DEVICE}", f"LEASE.GRANTS r USER {LONG} {USER}",
-        f"LEASE.ROSTER r {USER}", f"LEASE.GET text {USER}", f"LEASE.INSPECT r {USER} {USER}", f"LEASE.SETPOLICY r {META} {META}", f"LEASE.CLOCK SET {META}",
-        f"LEASE.APPLY r {PAYLOAD}")
+        f"LEASE.OPEN r {USER} DEVICE {DEVICE} {LONG}",
+        f"LEASE.OPEN r {LONG}",
+        f"LEASE.OPEN r other SESSION a TOKEN {TOKEN}",
+        f"LEASE.OPEN r {USER} META {LONG}",
+        f"LEASE.OPEN r {USER} DEVICE {DEVICE} NX TOKEN {TOKEN}",
+        f"LEASE.OPEN text {USER}",
+        f"LEASE.OPEN full {DEVICE}",
+        f"LEASE.OPEN spoilt {USER}",
+        f"LEASE.OPEN closed {USER}",
+        f"LEASE.OPEN r {USER} TTL {TOKEN}",
+        f"LEASE.RENEW r a 1 1 META {META} TOKEN {USER}",
+        f"LEASE.RENEW r a 1 1 STATE {META}",
+        f"LEASE.RENEW r {USER} 1 1",
+        f"LEASE.MRENEW r TOKENS a 1 1 {TOKEN} {USER}",
+        f"LEASE.LEAVE r a {USER}",
+        f"LEASE.KICK r {USER} {DEVICE}",
+        f"LEASE.SEND r a 1 {MESSAGE} {PAYLOAD} TOKEN {USER}",
+        f"LEASE.SEND r a 1 {MESSAGE} other TOKEN {TOKEN}",
+        f"LEASE.SEND r a 1 {LONG} {PAYLOAD}",
+        f"LEASE.SEND r a 1 {MESSAGE} {LONG}",
+        f"LEASE.SEND r a {MESSAGE} {MESSAGE} {PAYLOAD}",
+        f"LEASE.SEND r a 1 {MESSAGE} {PAYLOAD} {PAYLOAD}",
+        f"LEASE.POST r {USER} {MESSAGE} other",
+        f"LEASE.POST spoilt {USER} {MESSAGE}2 {PAYLOAD}",
+        f"LEASE.POST closed {USER} {MESSAGE} {PAYLOAD}",
+        f"LEASE.REPLAY r a 1 * {MESSAGE}",
+        f"LEASE.REPLAY r {USER} 1 * 0",
+        f"LEASE.SNAPSHOT r a 1 {USER} {DEVICE}",
+        f"LEASE.ACK r a 1 {MESSAGE}",
+        f"LEASE.MARK r {USER} {DEVICE} {HOLD} 1",
+        f"LEASE.MARK r {HOLD} {DEVICE} QUEUED 1",
+        f"LEASE.MARK r {USER} {DEVICE} QUEUED 99",
+        f"LEASE.HOLD r {LONG}",
+        f"LEASE.HOLD text {HOLD}",
+        f"LEASE.GRANT r {USER} {META}",
+        f"LEASE.GRANT r {USER} READ UNTIL {TOKEN}",
+        f"LEASE.GRANT r {USER} READ {TOKEN} {TOKEN}",
+        f"LEASE.REVOKE r {USER} {DEVICE} {DEVICE}",
+        f"LEASE.GRANTS r USER {LONG} {USER}",
+        f"LEASE.ROSTER r {USER}",
+        f"LEASE.GET text {USER}",
+        f"LEASE.INSPECT r {USER} {USER}",
+        f"LEASE.SETPOLICY r {META} {META}",
+        f"LEASE.CLOCK SET {META}",
+        f"LEASE.APPLY r {PAYLOAD}",
+    )
 
 
 @pytest.mark.server(redis={"loglevel": "debug", "slowlog-log-slower-than": 0})
@@ -432,7 +500,9 @@ def test_sec_03_canaries(client):
     for _ in range(300):
         damaged = bytearray(dump[:-8])
         damaged[dice.randrange(10, len(damaged))] ^= 1 << dice.randrange(8)
-        client.pipeline(["RESTORE", "damaged", 0, crc64.sealed(bytes(damaged))], "LEASE.CLOCK ADVANCE 0", "DEL damaged {damaged}:events {damaged}:log")
+        client.pipeline(
+            ["RESTORE", "damaged", 0, crc64.sealed(bytes(damaged))], "LEASE.CLOCK ADVANCE 0", "DEL damaged {damaged}:events {damaged}:log"
+        )
     client.advance(600000)
     log = [line for line in client.server.log().splitlines() if "<lease>" in line]
     assert log, "the module has said nothing: nothing was tried"
@@ -449,8 +519,14 @@ TURNS = (({"first": 7001, "second": 13313}, 20000), ({"first": 41000, "second": 
 def seen(client, room):
     """All that a reader learns of the room, without the names that differ."""
     shot = client(f"LEASE.SNAPSHOT {room} reader 1")
-    told = [client(f"LEASE.GET {room} a"), client(f"LEASE.ROSTER {room} ENDED"), shot, json.loads(client(f"LEASE.INSPECT {room}")),
-            json.loads(client(f"LEASE.INSPECT {room} SESSION a")), client.events(room)]
+    told = [
+        client(f"LEASE.GET {room} a"),
+        client(f"LEASE.ROSTER {room} ENDED"),
+        shot,
+        json.loads(client(f"LEASE.INSPECT {room}")),
+        json.loads(client(f"LEASE.INSPECT {room} SESSION a")),
+        client.events(room),
+    ]
     return json.dumps(told, default=lambda value: value.decode()).replace(shot["gen"].decode(), "gen").replace(room, "room")
 
 

@@ -6,10 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from harness import Client, Refused
 from talk import a_room_at, seqs
-
 
 # -------------------------------------------------------------------- refused, and then sent again
 
@@ -54,8 +52,14 @@ def test_log_08_an_old_epoch(client):
     """LOG-08 A refused SEND leaves nothing: of a session that is over, or with what is not its epoch or token."""
     a_room_at(client, 2)
     client("LEASE.OPEN r u1 SESSION b TOKEN s3cret")
-    for command, refusal in (("a 1 m3 p3", "STALE superseded 2"), ("b 1 m3 p3 TOKEN s3cret", "STALE superseded 2"), ("b 3 m3 p3 TOKEN s3cret", "STALE unknown"),
-                             ("nobody 1 m3 p3", "STALE unknown"), ("b 2 m3 p3", "DENIED token"), ("b 2 m3 p3 TOKEN guess", "DENIED token")):
+    for command, refusal in (
+        ("a 1 m3 p3", "STALE superseded 2"),
+        ("b 1 m3 p3 TOKEN s3cret", "STALE superseded 2"),
+        ("b 3 m3 p3 TOKEN s3cret", "STALE unknown"),
+        ("nobody 1 m3 p3", "STALE unknown"),
+        ("b 2 m3 p3", "DENIED token"),
+        ("b 2 m3 p3 TOKEN guess", "DENIED token"),
+    ):
         with client.nothing_changes():
             assert client.refusal("LEASE.SEND r " + command) == refusal
     assert client("LEASE.SEND r b 2 m3 p3 TOKEN s3cret")["seq"] == 3
@@ -65,8 +69,11 @@ def test_log_08_an_old_epoch(client):
     assert seqs(client) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("command", ("SEND r a 1 m1 x", "POST r u1 m1 " + "x" * 65537, "POST r u1 " + "m" * 256 + " x", "POST r u1  x", "POST r  m1 x"),
-                         ids=("session", "payload", "long-id", "no-id", "no-user"))
+@pytest.mark.parametrize(
+    "command",
+    ("SEND r a 1 m1 x", "POST r u1 m1 " + "x" * 65537, "POST r u1 " + "m" * 256 + " x", "POST r u1  x", "POST r  m1 x"),
+    ids=("session", "payload", "long-id", "no-id", "no-user"),
+)
 def test_log_08_no_room_for_a_refused_message(client, command):
     """LOG-08 A refused SEND leaves nothing: not a room either."""
     with client.nothing_changes():
@@ -80,6 +87,7 @@ def test_log_08_no_room_for_a_refused_message(client, command):
 
 # -------------------------------------------------------------------- the same id again
 
+
 def test_log_09_fifty_retries_at_once(client):
     """LOG-09 Fifty retries at the same instant."""
     client("LEASE.OPEN r u1 SESSION a")
@@ -90,7 +98,8 @@ def test_log_09_fifty_retries_at_once(client):
         commands = {
             0: ["LEASE.SEND r a 1 m1 x"],
             1: [f"LEASE.OPEN r u1 DEVICE d{number} SESSION s{number}", f"LEASE.SEND r s{number} 1 m1 x"],  # it has reconnected
-            2: ["LEASE.POST r u1 m1 x"]}[number % 3]
+            2: ["LEASE.POST r u1 m1 x"],
+        }[number % 3]
         barrier.wait()
         return caller.pipeline(*commands)[-1]
 
@@ -109,7 +118,7 @@ def test_log_09_the_server_dies_in_between(server, way):
     """LOG-09 Fifty retries at the same instant (invariant 8): a crash leaves message and record, or none of both; all is sent again."""
     dice, cut = random.Random(str(way)), 0
     for number in range(10):
-        burst = [("u%d" % (n % 7), f"m{number}-{n}") for n in range(1000)]
+        burst = [(f"u{n % 7}", f"m{number}-{n}") for n in range(1000)]
         sender = Client(server, way).connection
         sender.send(part for user, id in burst for part in way.wrap(["LEASE.POST", "r", user, id, "x"]))
         time.sleep(dice.random() / 150)  # the moment of the crash is the chance this test takes, nothing is awaited
@@ -150,11 +159,16 @@ def test_log_10_same_id_other_content_or_sender(client):
     assert client("LEASE.POST r u1 M1 A")["seq"] == 4
     gen = first["gen"]
     sent = {"user": b"u1", "device": b"d1", "session": b"a", "epoch": 1, "gen": gen}
-    assert client.messages("r") == client("LEASE.REPLAY r b 1 * 0")["entries"] == [
-        (1, sent | {"id": b"m1", "at": 0, "payload": b"A"}),
-        (2, sent | {"id": b"m1", "user": b"u2", "session": b"b", "at": 1000, "payload": b"C"}),
-        (3, {"id": b"m1", "user": b"u3", "at": 1000, "gen": gen, "payload": b"A"}),
-        (4, {"id": b"M1", "user": b"u1", "at": 1000, "gen": gen, "payload": b"A"})]
+    assert (
+        client.messages("r")
+        == client("LEASE.REPLAY r b 1 * 0")["entries"]
+        == [
+            (1, sent | {"id": b"m1", "at": 0, "payload": b"A"}),
+            (2, sent | {"id": b"m1", "user": b"u2", "session": b"b", "at": 1000, "payload": b"C"}),
+            (3, {"id": b"m1", "user": b"u3", "at": 1000, "gen": gen, "payload": b"A"}),
+            (4, {"id": b"M1", "user": b"u1", "at": 1000, "gen": gen, "payload": b"A"}),
+        ]
+    )
 
 
 def test_log_10_pairs_that_look_alike(client):

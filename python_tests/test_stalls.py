@@ -9,7 +9,6 @@ import time
 from contextlib import contextmanager
 
 import pytest
-
 from harness import Client, Refused, Way, aftermath, wait_until
 from test_time import HOUR, wall_clock  # noqa: F401  a fixture
 
@@ -101,8 +100,10 @@ def ends_of(client):
 def test_stall_and_catch_up(wall_clock, start, figure, stall, hours):  # noqa: F811
     """STALL Waiting, sleeping, held: who is due meanwhile ends once, soon afterwards, and nobody else does."""
     server, replica, client = started(start)
-    opened = client.pipeline(*(f"LEASE.OPEN r u{number} SESSION due{number} TTL {TTL_MS}" for number in range(DUE)),
-                             *(f"LEASE.OPEN r v{number} SESSION kept{number} TTL 60000" for number in range(KEPT)))
+    opened = client.pipeline(
+        *(f"LEASE.OPEN r u{number} SESSION due{number} TTL {TTL_MS}" for number in range(DUE)),
+        *(f"LEASE.OPEN r v{number} SESSION kept{number} TTL 60000" for number in range(KEPT)),
+    )
     with stall(server, replica):
         wall_clock.step(hours * HOUR)
         time.sleep((TTL_MS + 300) / 1000)  # on the real clock the deadline is the only event there is

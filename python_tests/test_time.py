@@ -7,7 +7,6 @@ import subprocess
 import time
 
 import pytest
-
 from harness import Client, aftermath, wait_until
 from harness.machine import Machine
 
@@ -17,12 +16,15 @@ GREATEST = 2**63 - 1
 
 # -------------------------------------------------------------------- TIME-01
 
+
 class WallClock:
     """Steps the wall clock of servers started from now on, and of no one else: a library in front of theirs adds `step` seconds."""
 
     def __init__(self, folder, monkeypatch):
         library, self.file = folder / "wall_clock.so", folder / "step"
-        subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, pathlib.Path(__file__).with_name("wall_clock.c")], check=True)
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, pathlib.Path(__file__).with_name("wall_clock.c")], check=True
+        )
         self.step(0)
         monkeypatch.setenv("LD_PRELOAD", str(library))
         monkeypatch.setenv("WALL_CLOCK_STEP", str(self.file))
@@ -119,6 +121,7 @@ def test_time_01_the_wall_clock_moves_forward(wall_clock, stepped):
 
 # -------------------------------------------------------------------- TIME-02
 
+
 @pytest.mark.ways(*THREE_WAYS)
 @pytest.mark.parametrize("seconds", (2, pytest.param(30, marks=pytest.mark.load)))
 def test_time_02_a_clock_that_stands_still(client, seconds):
@@ -170,7 +173,7 @@ def each_ends_once(client, rooms):
     wait_until(lambda: client.server.lease_info()["reap_backlog"] == 0, what="all are removed")
     for room in rooms:
         assert [event["reason"] for event in client.events(room) if event["type"] == "removed"] == ["expired"]
-    replica, = client.server.replicas
+    (replica,) = client.server.replicas
     replica.in_step()
     assert replica.call("DEBUG DIGEST") == client.server.call("DEBUG DIGEST")
 
@@ -203,8 +206,12 @@ def test_time_03_time_inside_transactions(client, times):
     for number, room in enumerate(rooms):
         busy_ms = 50 if number % 10 == 0 else 18 + number % 50 / 10
         _, _, renewed, lease, count = client.transaction(
-            f"LEASE.OPEN {room} u1 SESSION a TTL 20", f"DEBUG SLEEP {busy_ms / 1000}", f"LEASE.RENEW {room} a 1 1",
-            f"LEASE.GET {room} a", f"LEASE.COUNT {room}")
+            f"LEASE.OPEN {room} u1 SESSION a TTL 20",
+            f"DEBUG SLEEP {busy_ms / 1000}",
+            f"LEASE.RENEW {room} a 1 1",
+            f"LEASE.GET {room} a",
+            f"LEASE.COUNT {room}",
+        )
         if isinstance(renewed, Exception):
             assert (renewed.head, lease["state"], lease["reason"], count) == ("STALE expired", b"ended", b"expired", [0, 0])
         else:
@@ -215,6 +222,7 @@ def test_time_03_time_inside_transactions(client, times):
 
 # -------------------------------------------------------------------- TIME-04
 
+
 @pytest.mark.parametrize("held", (True, False), ids=("held", "reaped"))
 def test_time_04_units(client, held):
     """TIME-04 Units: the windows of a lease."""
@@ -223,7 +231,7 @@ def test_time_04_units(client, held):
     assert client("LEASE.LEAVE r a 1") == b"left"
     for ms, known in ((1999, True), (1, False)):
         if held:
-            lease, = client.held(ms, "LEASE.GET r a")
+            (lease,) = client.held(ms, "LEASE.GET r a")
         else:
             client.advance(ms)
             lease = client("LEASE.GET r a")
@@ -239,8 +247,12 @@ def test_time_04_windows_of_a_message(client, held):
     assert client("LEASE.SEND r a 1 m1 x")["at"] == 0
     assert client("LEASE.LEAVE r a 1") == b"left"
     client("LEASE.OPEN r u1 SESSION b")
-    for ms, status, seq, kept in ((2999, b"duplicate", 1, [b"1-0"]), (1, b"duplicate", 1, [b"1-0"]), (999, b"duplicate", 1, [b"1-0"]),
-                                  (1, b"accepted", 2, [b"2-0"])):
+    for ms, status, seq, kept in (
+        (2999, b"duplicate", 1, [b"1-0"]),
+        (1, b"duplicate", 1, [b"1-0"]),
+        (999, b"duplicate", 1, [b"1-0"]),
+        (1, b"accepted", 2, [b"2-0"]),
+    ):
         commands = ["LEASE.TRIM r", "LEASE.SEND r b 2 m1 x", "XRANGE {r}:log - +"]
         if held:
             _, sent, log = client.held(ms, *commands)
@@ -283,8 +295,9 @@ LEFT = {
     -1: {PLAIN: 10000, SHORTENED: 2000, LINGERING: 2000, LIMITED: 1500},
 }
 
-recovering = pytest.mark.parametrize("grace", [
-    pytest.param(grace, marks=pytest.mark.server(lease={"recovery-grace-ms": grace, "disconnect-ms": 2000})) for grace in LEFT])
+recovering = pytest.mark.parametrize(
+    "grace", [pytest.param(grace, marks=pytest.mark.server(lease={"recovery-grace-ms": grace, "disconnect-ms": 2000})) for grace in LEFT]
+)
 
 
 def six_seconds_in(client):

@@ -1,7 +1,6 @@
 """What docs/upgrade.md says of a module that meets what a newer one has written. The newer one is ours with a version raised."""
 
 import pytest
-
 from golden import crc64
 from harness import Client, Way
 from harness.resp import Refused
@@ -38,7 +37,7 @@ def test_no_start_on_a_newer_snapshot(server):
 def append_newer_effects(server):
     server.call("LEASE.OPEN r u1 SESSION a")
     server.stop()
-    aof, = (server.path / "appendonlydir").glob("*.incr.aof")
+    (aof,) = (server.path / "appendonlydir").glob("*.incr.aof")
     with aof.open("ab") as end:
         end.write(b"*3\r\n$11\r\nLEASE.APPLY\r\n$1\r\nr\r\n$1\r\n" + NEWER_EFFECTS + b"\r\n")
 

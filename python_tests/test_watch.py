@@ -4,7 +4,6 @@ import re
 import sys
 
 import pytest
-
 from harness import Client, Way
 from harness.events import stream
 from terminal import CONTROL, Terminal
@@ -108,7 +107,9 @@ def test_it_tells_what_it_missed(server):
     client("LEASE.OPEN r ben SESSION tab2")
     with watching(server) as terminal:
         terminal.shows("opened        ben default tab2")
-        client.transaction(["RENAME", stream("r"), "aside"], ["SET", stream("r"), "x"], "LEASE.LEAVE r tab1 1", ["DEL", stream("r")], "LEASE.OPEN r cat SESSION tab3")
+        client.transaction(
+            ["RENAME", stream("r"), "aside"], ["SET", stream("r"), "x"], "LEASE.LEAVE r tab1 1", ["DEL", stream("r")], "LEASE.OPEN r cat SESSION tab3"
+        )
         terminal.shows("-- events are missing: after 2 comes 4")
         terminal.shows("opened        cat default tab3")
         terminal.shows("r: 2 leases, 2 users, n 4")

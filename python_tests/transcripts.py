@@ -27,6 +27,7 @@ CLI = shutil.which("redis-cli")
 @dataclass
 class Step:
     """A command with what it is to print, or time that passes."""
+
     command: str = ""
     options: list = field(default_factory=list)
     printed: list = field(default_factory=list)

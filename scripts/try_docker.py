@@ -47,6 +47,7 @@ def ask(*client):
 
 # -------------------------------------------------------------------- with an engine
 
+
 def build_and_start(image, *options):
     output("docker", "build", "--tag", image, *options, str(ROOT))
     container = output("docker", "run", "--detach", image, *OPTIONS)
@@ -72,7 +73,9 @@ SCRIPT"""
 BASES = {"rust:": (RUST, "/"), "redis:": (REDIS, "/data")}
 ENVIRONMENT = {
     "PATH": "/usr/local/rustup/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "CARGO_HOME": "/usr/local/cargo", "CARGO_NET_OFFLINE": "true", "DEBIAN_FRONTEND": "noninteractive",
+    "CARGO_HOME": "/usr/local/cargo",
+    "CARGO_NET_OFFLINE": "true",
+    "DEBIAN_FRONTEND": "noninteractive",
 }
 
 
@@ -182,5 +185,7 @@ if shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=
 else:
     with tempfile.TemporaryDirectory() as work:
         carry_out_and_start(pathlib.Path(work))
-    print("the steps work in clean roots, and their server becomes healthy and opens a lease\n"
-          "not tried, for no Docker engine runs here: the base images, Valkey's at all; the Debian roots stood in for them with this machine's Rust")
+    print(
+        "the steps work in clean roots, and their server becomes healthy and opens a lease\n"
+        "not tried, for no Docker engine runs here: the base images, Valkey's at all; the Debian roots stood in for them with this machine's Rust"
+    )

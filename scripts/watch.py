@@ -133,7 +133,7 @@ def row(values):
 
 
 def fit(words, width):
-    return words if len(words) <= width else words[:width - 1] + "…"
+    return words if len(words) <= width else words[: width - 1] + "…"
 
 
 def head(room, away_since):
@@ -147,12 +147,12 @@ def head(room, away_since):
 
 def screen(room, away_since, columns, lines):
     """Line by line: the head, as much of the roster as half the screen takes, the newest events."""
-    leases = sorted(room.roster.get("leases", ()), key=lambda lease: (lease[b"user"], lease[b"device"]))[:rows(lines)]
+    leases = sorted(room.roster.get("leases", ()), key=lambda lease: (lease[b"user"], lease[b"device"]))[: rows(lines)]
     more = room.counts[0] - len(leases)
     top = [BOLD + fit(f"{text(room.name)}: {head(room, away_since)}", columns) + PLAIN, fit(row(name for name, _ in COLUMNS), columns)]
     top += [fit(cells(lease), columns) for lease in leases]
     top += [f"and {more} more" if more > 0 else "", ""]
-    return top + [DIM + fit(event, columns) + PLAIN for event in list(room.news)[len(top) - lines:]]
+    return top + [DIM + fit(event, columns) + PLAIN for event in list(room.news)[len(top) - lines :]]
 
 
 def rows(lines):

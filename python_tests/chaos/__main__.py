@@ -51,8 +51,10 @@ def judged(path, keep):
     print("\n".join(report.availability(records)))
     calls = [record for record in records if record["kind"] == "call"]
     lines = [record for record in records if record["kind"] == "line"]
-    print(f"{len(calls)} requests, {sum('reply' in call for call in calls)} accepted, {sum('lost' in call for call in calls)} without a reply; "
-          f"{len(lines) - 1} changes of the primary's line; {sum(record['kind'] == 'event' for record in records)} events handed out")
+    print(
+        f"{len(calls)} requests, {sum('reply' in call for call in calls)} accepted, {sum('lost' in call for call in calls)} without a reply; "
+        f"{len(lines) - 1} changes of the primary's line; {sum(record['kind'] == 'event' for record in records)} events handed out"
+    )
     reasons = collections.Counter(call["reply"]["reason"] for call in calls if call["op"] == "REPLAY" and call.get("reply", {}).get("reason"))
     print("readers sent to SNAPSHOT:", ", ".join(f"{reason} {times}" for reason, times in sorted(reasons.items())) or "none")
     violations = rules.check(records)
@@ -105,8 +107,15 @@ def failures_noted(nodes, noted):
 
 
 def those_who_write(*common):
-    return [*(Devices(*common, f"devices-{letter}") for letter in "abcd"), Gateway(*common, "gateway"), Bot(*common, "bot"),
-            Moderator(*common, "moderator"), Keeper(*common, "keeper"), Probe(*common, "probe-a", room=ROOMS[0]), Probe(*common, "probe-b", room=ROOMS[1])]
+    return [
+        *(Devices(*common, f"devices-{letter}") for letter in "abcd"),
+        Gateway(*common, "gateway"),
+        Bot(*common, "bot"),
+        Moderator(*common, "moderator"),
+        Keeper(*common, "keeper"),
+        Probe(*common, "probe-a", room=ROOMS[0]),
+        Probe(*common, "probe-b", room=ROOMS[1]),
+    ]
 
 
 def those_who_read(cluster, *common):

@@ -3,7 +3,6 @@
 import time
 
 import redis
-
 from harness.replies import normal
 from harness.resp import Connection, Refused
 
@@ -60,7 +59,7 @@ class Caller:
             self.connection = Connection(self.nodes.port(self.node), timeout=self.timeout)
 
     def exchange(self, room, command):
-        reply, = self.connection.pipeline([command])
+        (reply,) = self.connection.pipeline([command])
         return reply
 
     def move(self, node):
@@ -82,6 +81,9 @@ def shortened(op, reply):
     """The reply as it is noted: messages by what names them, of a snapshot no leases."""
     if op in ("REPLAY", "SNAPSHOT"):
         entries = [[seq, entry["user"], entry["id"]] for seq, entry in reply["entries"]]
-        return {name: reply[name] for name in ("gen", "oldest", "current")} | {"entries": entries} | {
-            name: reply[name] for name in ("status", "reason", "next") if name in reply}
+        return (
+            {name: reply[name] for name in ("gen", "oldest", "current")}
+            | {"entries": entries}
+            | {name: reply[name] for name in ("status", "reason", "next") if name in reply}
+        )
     return reply

@@ -96,7 +96,9 @@ class Run:
 
     def survived(self, kind):
         """(room, session, epoch) -> event, of one type, as the rooms' streams have them at the end."""
-        return {(name, event["session"], event["epoch"]): event for name, room in self.rooms.items() for event in room["events"] if event["type"] == kind}
+        return {
+            (name, event["session"], event["epoch"]): event for name, room in self.rooms.items() for event in room["events"] if event["type"] == kind
+        }
 
     def life(self, room, gen):
         """How often the room's key had gone before this gen began."""

@@ -4,7 +4,7 @@ import contextlib
 
 from harness import wait_until
 from harness.events import stream
-from harness.replies import as_map
+from harness.replies import normal
 from harness.resp import Connection, Refused
 
 from .caller import GONE
@@ -13,10 +13,19 @@ from .scene import FLEETING, SHORT
 from .schedule import Faults
 
 SETTINGS = {
-    "lease.reap-slice-us": [1, 50, 500, 20000], "lease.tombstone-ms": [0, 1000, 600000], "lease.dedup-ms": [600000, 700000],
-    "lease.cursor-ms": [604800000, 800000000], "lease.ttl-ms": [5000, 60000], "lease.announce-messages": ["yes", "no"], "hz": [1, 10, 100],
-    "lease.log-renewals": ["no", "yes"], "aof-use-rdb-preamble": ["yes", "no"], "repl-diskless-load": ["disabled", "swapdb"],
-    "repl-diskless-sync": ["yes", "no"], "lease.empty-room-ms": [3600000, 1000], "activedefrag": ["no", "yes"],
+    "lease.reap-slice-us": [1, 50, 500, 20000],
+    "lease.tombstone-ms": [0, 1000, 600000],
+    "lease.dedup-ms": [600000, 700000],
+    "lease.cursor-ms": [604800000, 800000000],
+    "lease.ttl-ms": [5000, 60000],
+    "lease.announce-messages": ["yes", "no"],
+    "hz": [1, 10, 100],
+    "lease.log-renewals": ["no", "yes"],
+    "aof-use-rdb-preamble": ["yes", "no"],
+    "repl-diskless-load": ["disabled", "swapdb"],
+    "repl-diskless-sync": ["yes", "no"],
+    "lease.empty-room-ms": [3600000, 1000],
+    "activedefrag": ["no", "yes"],
 }
 
 
@@ -141,6 +150,7 @@ class LineFaults(Faults):
     def _end_failover(self, candidate, forced=False):
         def over():
             return self.nodes.told(candidate, "role") == "master" or self.nodes.told(self.nodes.primary, "master_failover_state") == "no-failover"
+
         wait_until(over, 20, "the failover is over")
         if self.nodes.info(candidate)["role"] == "master":
             # Nothing may be lost, unless the replica was not waited for.
@@ -213,7 +223,8 @@ class LineFaults(Faults):
         """Of another its messages go, and all else stays."""
         since = now()
         self._evict(stream(SHORT, "log"))
-        newest = as_map(self.nodes.tell(self.nodes.primary, "LEASE.STATS", SHORT))["log_seq"]
+        command = "LEASE.STATS", SHORT
+        newest = normal(command, self.nodes.tell(self.nodes.primary, *command))["log_seq"]
         self.nodes.history.note("cut", room=SHORT, since=since, at=now(), newest=newest)
         self.nodes.settle()
 

@@ -1,13 +1,13 @@
 """What happened in a run: one JSON object a line, in the order it was noted. Bytes are written as Latin-1 text.
 
-    call    who, node, sent, done, op, room, args, and one of: reply, error (its head), lost (what broke)
-    line    node counts as primary from `at` on; whatever was acknowledged until `known_until` it has
-    fault   name, phase (begin, end), at
-    event   who was handed which event of which room
-    alarm   what a server said or did that none may
-    world   from `at` on rooms are new: nothing is left of what was before
-    cut     between `since` and `at` the log of `room` was evicted; `newest` was its last message or came right after
-    final   what is there at the end of a world, by room; if it is `concluded`, all had come to rest, and digests by primary and node
+call    who, node, sent, done, op, room, args, and one of: reply, error (its head), lost (what broke)
+line    node counts as primary from `at` on; whatever was acknowledged until `known_until` it has
+fault   name, phase (begin, end), at
+event   who was handed which event of which room
+alarm   what a server said or did that none may
+world   from `at` on rooms are new: nothing is left of what was before
+cut     between `since` and `at` the log of `room` was evicted; `newest` was its last message or came right after
+final   what is there at the end of a world, by room; if it is `concluded`, all had come to rest, and digests by primary and node
 """
 
 import json

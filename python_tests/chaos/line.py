@@ -25,8 +25,7 @@ class Line:
 
     def may_be_lost(self, call, by=float("inf")):
         """Whether what this reply acknowledged may be gone at the time `by`."""
-        return not self.on(call) or any(
-            begin["known_until"] < call["done"] <= begin["at"] <= by for begin in self.begins[1:])
+        return not self.on(call) or any(begin["known_until"] < call["done"] <= begin["at"] <= by for begin in self.begins[1:])
 
     def changed(self, since, until):
         """Whether a line began in between: leases may have got their grace."""

@@ -16,8 +16,13 @@ from .proxy import Link
 from .scene import LEASE
 from .stage import Stage
 
-SETTINGS = {"repl-ping-replica-period": 1, "repl-timeout": 5, "repl-backlog-size": "1mb", "repl-diskless-sync": "yes",
-            "stop-writes-on-bgsave-error": "no"}
+SETTINGS = {
+    "repl-ping-replica-period": 1,
+    "repl-timeout": 5,
+    "repl-backlog-size": "1mb",
+    "repl-diskless-sync": "yes",
+    "stop-writes-on-bgsave-error": "no",
+}
 PERSISTENCE = {
     "always": {"appendonly": "yes", "appendfsync": "always"},
     "everysec": {"appendonly": "yes", "appendfsync": "everysec"},

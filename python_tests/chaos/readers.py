@@ -163,7 +163,9 @@ class Consumer(Follower):
 
     def take(self, block_ms=None, after=">"):
         waiting = [] if block_ms is None else ["BLOCK", block_ms]
-        found = self.connection("XREADGROUP", "GROUP", GROUP, self.who, "COUNT", 200, *waiting, "STREAMS", *self.streams, *[after] * len(self.streams))
+        found = self.connection(
+            "XREADGROUP", "GROUP", GROUP, self.who, "COUNT", 200, *waiting, "STREAMS", *self.streams, *[after] * len(self.streams)
+        )
         taken = False
         for stream, entries in found or []:
             self.handed(stream, entries)

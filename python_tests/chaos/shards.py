@@ -30,7 +30,7 @@ class Shards(Stage):
         except BaseException:
             self.discard()
             raise
-        self.shards = [list(pair) for pair in zip(primaries, list(self.servers)[len(primaries):])]  # the primary first
+        self.shards = [list(pair) for pair in zip(primaries, list(self.servers)[len(primaries) :])]  # the primary first
         self.homes = {}  # of slots: their shards; we alone move them
         for room in ROOMS:
             owner = self.cluster.owner(room)
@@ -85,6 +85,7 @@ class Shards(Stage):
     def in_step(self):
         def linked():
             return all(self.told(replica, "master_link_status") == "up" for _, replica in self.shards)
+
         wait_until(linked, 60, "the replicas are in step")
 
     settle = in_step

@@ -10,7 +10,6 @@ import threading
 import time
 
 import redis
-
 from harness.resp import Refused
 
 from .schedule import Faults
@@ -52,6 +51,7 @@ class SlotFaults(Faults):
                 self.nodes.kill(move.source[0])
             self._wait(0, 1)
             self.nodes.restart(move.source[0])
+
         self._move(kill)
 
     def move_and_kill_target(self):

@@ -65,6 +65,7 @@ class Stage:
         def caught_up():
             found = [self.info(name) for name in group]
             return len({info.get("slave_repl_offset", info["master_repl_offset"]) for info in found}) == 1
+
         self.tell(primary, "CLIENT PAUSE 60000 WRITE")
         wait_until(caught_up, 30, "all nodes stand at one offset")
         digests = {name: self.tell(name, "DEBUG DIGEST", timeout=30) for name in group}
@@ -98,4 +99,4 @@ def alarm_in(server):
     """Where its log first tells of a fault of its own; None if it does not."""
     log = server.log()
     alarm = ALARMS.search(log)
-    return alarm and log[max(0, alarm.start() - 500):alarm.end() + 4000]
+    return alarm and log[max(0, alarm.start() - 500) : alarm.end() + 4000]

@@ -90,8 +90,10 @@ class Devices(Actor):
             self.open()
             return
         session = self.chance.choice(self.live)
-        act = self.chance.choices([self.renew, self.report, self.send, self.leave, self.acknowledge, self.open_again, self.resend, self.beyond, self.intrude],
-                                  [40, 10, 20, 4, 6, 2, 6, 6, 6])[0]
+        act = self.chance.choices(
+            [self.renew, self.report, self.send, self.leave, self.acknowledge, self.open_again, self.resend, self.beyond, self.intrude],
+            [40, 10, 20, 4, 6, 2, 6, 6, 6],
+        )[0]
         act(session)
 
     def open(self):
@@ -180,7 +182,9 @@ class Gateway(Actor):
             self.sessions.append(session)
         reply = self.call.insist("MRENEW", self.room, *(self.with_tokens() if self.token else self.without()), tries=3)
         if isinstance(reply, list):
-            self.sessions = [session for session, (status, why) in zip(self.sessions, reply) if status not in (b"stale", b"denied") or why == b"token"]
+            self.sessions = [
+                session for session, (status, why) in zip(self.sessions, reply) if status not in (b"stale", b"denied") or why == b"token"
+            ]
 
     def without(self):
         return [word for session in self.sessions for word in (session.name, session.epoch, session.beat())]

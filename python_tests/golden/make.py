@@ -103,18 +103,27 @@ def come_to_an_end(client):
 
 def moved(client):
     """DUMP of the room as it arrives under a name, twice: nothing is written yet, and records of its log are still to be made."""
-    *_, dump = client.connection.pipeline([["MULTI"], ["COPY", "{r}:log", "{t}:log"], ["RENAME", "r", "t"], ["LEASE.HOLD", "t", "case8"],
-                                           ["RENAME", "t", "u"], ["DUMP", "u"], ["EXEC"]])[-1]
+    *_, dump = client.connection.pipeline(
+        [["MULTI"], ["COPY", "{r}:log", "{t}:log"], ["RENAME", "r", "t"], ["LEASE.HOLD", "t", "case8"], ["RENAME", "t", "u"], ["DUMP", "u"], ["EXEC"]]
+    )[-1]
     return dump
 
 
 def told(room):
     """What no load may change, as JSON has it: leases without their deadlines, settings of the room's own, access, what is known of messages."""
-    leases = {plain(session): {name: plain(value) for name, value in lease.items() if name not in rooms.DEADLINE or lease["state"] == b"ended"}
-              for session, lease in room["leases"].items()}
-    return {"leases": leases, "count": room["count"], "policy": plain([row for row in room["policy"] if row[2]]), "grants": plain(room["grants"]),
-            "holders": plain([holder for _, holder in sorted(room["holders"].items())]), "holds": plain(room["holds"]),
-            "messages": {name: room["stats"][name] for name in ("log_seq", "dedupe")}}
+    leases = {
+        plain(session): {name: plain(value) for name, value in lease.items() if name not in rooms.DEADLINE or lease["state"] == b"ended"}
+        for session, lease in room["leases"].items()
+    }
+    return {
+        "leases": leases,
+        "count": room["count"],
+        "policy": plain([row for row in room["policy"] if row[2]]),
+        "grants": plain(room["grants"]),
+        "holders": plain([holder for _, holder in sorted(room["holders"].items())]),
+        "holds": plain(room["holds"]),
+        "messages": {name: room["stats"][name] for name in ("log_seq", "dedupe")},
+    }
 
 
 def plain(value):
@@ -140,7 +149,7 @@ def main(version):
         fill(client)
         gen = come_to_an_end(client)
         assert client.now() == NOW
-        (_, room), = rooms.scan(server).items()
+        ((_, room),) = rooms.scan(server).items()
         (folder / "told.json").write_text(json.dumps(told(room) | {"gen": plain(gen)}, indent=1, sort_keys=True) + "\n")
         (folder / "room.dump").write_bytes(client.raw("DUMP r"))
         shutil.copytree(server.path / "appendonlydir", folder / "effects" / "appendonlydir")

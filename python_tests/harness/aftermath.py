@@ -29,11 +29,12 @@ def check(server, restart=True):
 
 # -------------------------------------------------------------------- 1
 
+
 def well(server):
     assert server.call("PING") in (b"PONG", "PONG")
     nothing_left_to_remove(server)
     log = server.log()
-    assert not (alarm := ALARMS.search(log)), log[max(0, alarm.start() - 500):alarm.end() + 2000]
+    assert not (alarm := ALARMS.search(log)), log[max(0, alarm.start() - 500) : alarm.end() + 2000]
     said = "\n".join(re.findall("<lease> (.*)", log)).encode()  # without level, time and process id
     for name in (name for name in names(server) if len(name) > 1):  # one byte may stand in any sentence
         assert not re.search(rb"(?<![\w-])" + re.escape(name) + rb"(?![\w-])", said), f"{name} stands in the log"
@@ -63,6 +64,7 @@ def names(server):
 
 
 # -------------------------------------------------------------------- 2
+
 
 def accounted(server):
     """On the real clock something may end between two reads: then all is read again."""
@@ -128,8 +130,15 @@ def logged(connection, name, room):
         newest = connection("XINFO", "STREAM", stream(name, "log"))[b"last-generated-id"]
         assert newest == b"%d-0" % stats["log_seq"], f"the log ends at {newest}, the room at {stats['log_seq']}"
     assert stats["dedupe"] >= len(entries)
-    told = {"leases": room["count"][0], "users": room["count"][1], "event_n": room["event_n"], "gen": room["gen"].encode(),
-            "tombstones": len(room["leases"]) - len(active(room)), "holds": len(room["holds"]), "cursors": len(room["holders"])}
+    told = {
+        "leases": room["count"][0],
+        "users": room["count"][1],
+        "event_n": room["event_n"],
+        "gen": room["gen"].encode(),
+        "tombstones": len(room["leases"]) - len(active(room)),
+        "holds": len(room["holds"]),
+        "cursors": len(room["holders"]),
+    }
     told |= {lag: max((holder[lag] for holder in room["holders"].values()), default=0) for lag in ("queued_lag", "written_lag", "acked_lag")}
     assert {field: stats[field] for field in told} == told
     for holder in room["holders"].values():
@@ -138,6 +147,7 @@ def logged(connection, name, room):
 
 
 # -------------------------------------------------------------------- 3
+
 
 def replicas_agree(server):
     for replica in server.replicas:
@@ -204,10 +214,10 @@ def kept(server, room):
 
 def steady(server, room):
     """The leases without what a load may move. On the real clock those that may end meanwhile, and ended ones, are left out."""
-    kept = room["leases"].values() if server.clock is not None else [
-        lease for lease in active(room).values() if lease["left_ms"] > 10000]
-    return {lease["session"]: {name: value for name, value in lease.items() if name not in rooms.DEADLINE or lease["state"] == b"ended"}
-            for lease in kept}
+    kept = room["leases"].values() if server.clock is not None else [lease for lease in active(room).values() if lease["left_ms"] > 10000]
+    return {
+        lease["session"]: {name: value for name, value in lease.items() if name not in rooms.DEADLINE or lease["state"] == b"ended"} for lease in kept
+    }
 
 
 def epochs_go_on(server, before):

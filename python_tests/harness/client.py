@@ -16,7 +16,7 @@ class Client:
 
     def __call__(self, *command):
         """The reply to one command, given as one text or as its arguments; raises `Refused`."""
-        reply, = self.pipeline(command[0] if len(command) == 1 else command)
+        (reply,) = self.pipeline(command[0] if len(command) == 1 else command)
         if isinstance(reply, Refused):
             raise reply
         return reply
@@ -33,12 +33,14 @@ class Client:
 
     def sent(self, *command):
         """The reply to a SEND or POST, repeated while a room that met a log rebuilds its dedupe records."""
+
         def reply():
             try:
                 return self(*command)
             except Refused as refused:
                 if refused.code != "TRYAGAIN":
                     raise
+
         return wait_until(reply, what="the room has rebuilt its dedupe records")
 
     def pipeline(self, *commands):

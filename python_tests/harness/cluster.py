@@ -115,6 +115,7 @@ class Cluster:
             newest, *_ = source.call("CLUSTER GETSLOTMIGRATIONS")
             assert newest[b"state"] not in (b"failed", b"cancelled"), newest
             return all(self.sees(node, last, target) for node in self.nodes)
+
         wait_until(moved, 60, "all know that the slots have moved")
 
     # ---------------------------------------------------------------- redis-cli
@@ -124,9 +125,25 @@ class Cluster:
         executable = shutil.which("redis-cli") or shutil.which("valkey-cli")
         assert executable, "neither redis-cli nor valkey-cli is installed"
         return subprocess.Popen(
-            [executable, "--cluster", "reshard", f"127.0.0.1:{source.port}", "--cluster-from", name(source), "--cluster-to", name(target),
-             "--cluster-slots", str(slots), "--cluster-yes", "--cluster-pipeline", "1"],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            [
+                executable,
+                "--cluster",
+                "reshard",
+                f"127.0.0.1:{source.port}",
+                "--cluster-from",
+                name(source),
+                "--cluster-to",
+                name(target),
+                "--cluster-slots",
+                str(slots),
+                "--cluster-yes",
+                "--cluster-pipeline",
+                "1",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
 
 def name(node):

@@ -60,6 +60,7 @@ def scalar_reader(hint, checks):
             if check(value):
                 return value
         raise Unlike(f"{value!r} is not {getattr(hint, '__name__', hint)}")
+
     return read
 
 
@@ -72,16 +73,18 @@ def alternatives_reader(readers):
             except Unlike as why:
                 unlike.append(str(why))
         raise Unlike("\nand ".join(unlike))
+
     return read
 
 
 def list_reader(hints):
-    member, = map(reader, hints)
+    (member,) = map(reader, hints)
 
     def read(value, mapped):
         if type(value) is not list:
             raise Unlike(f"{value!r} is not an array")
         return [member(part, mapped) for part in value]
+
     return read
 
 
@@ -92,6 +95,7 @@ def tuple_reader(hints):
         if type(value) is not list or len(value) != len(members):
             raise Unlike(f"{value!r} is not an array of {len(members)}")
         return [member(part, mapped) for member, part in zip(members, value)]
+
     return read
 
 
@@ -113,6 +117,7 @@ def record_reader(kind):
         if required - found.keys():
             raise Unlike(f"{kind.__name__} lacks {sorted(required - found.keys())}")
         return found
+
     return read
 
 

@@ -25,9 +25,11 @@ Signal = State | Literal["closed"]
 
 # -------------------------------------------------------------------- leases
 
+
 @record
 class Opened:
     """A session that began, or that was opened before: LEASE.OPEN."""
+
     session: Id
     epoch: Positive
     user_leases: Positive
@@ -64,6 +66,7 @@ class Lease:
 @record
 class LiveLease(Lease):
     """A lease that holds: `lingering` once its session said LINGER."""
+
     state: Literal["active", "lingering"]
     reason: None
     ended_at: None
@@ -73,6 +76,7 @@ class LiveLease(Lease):
 @record
 class EndedLease(Lease):
     """A lease that ended, while its tombstone lasts."""
+
     state: Literal["ended"]
     reason: Literal["expired", "left", "revoked", "kicked"]
     left_ms: Literal[0]
@@ -83,6 +87,7 @@ class EndedLease(Lease):
 @record
 class SupersededLease(EndedLease):
     """A lease that ended because its holder opened another session: `replaced_by` is that one's epoch."""
+
     reason: Literal["superseded"]
     replaced_by: Positive
 
@@ -93,6 +98,7 @@ AnyLease = LiveLease | EndedLease | SupersededLease
 @record
 class Roster:
     """A page of a room's leases. `event_id` is there only where the event stream is shared."""
+
     cursor: Number
     now: Number
     gen: Gen | None
@@ -109,9 +115,11 @@ Denied = tuple[Literal["denied"], Literal["token", "revoked", "nogrant"]]
 
 # -------------------------------------------------------------------- rooms
 
+
 @record
 class Grant:
     """What is known of a user's access."""
+
     user: Id
     level: Level | None
     until: Number | None
@@ -124,6 +132,7 @@ class Grant:
 @record
 class Grants:
     """A page of a room's grants and revocations."""
+
     cursor: Number
     grants: list[Grant]
 
@@ -131,6 +140,7 @@ class Grants:
 @record
 class Holder:
     """How far one holder's messages were delivered."""
+
     user: Id
     device: Id
     queued: Number
@@ -144,6 +154,7 @@ class Holder:
 @record
 class Lag:
     """A page of the holders that have a cursor."""
+
     cursor: Number
     holders: list[Holder]
 
@@ -151,6 +162,7 @@ class Lag:
 @record
 class Stats:
     """A room's counters and largest lags."""
+
     gen: Gen
     leases: Number
     users: Number
@@ -172,9 +184,11 @@ Setting = tuple[Id, Number | Literal["yes", "no", "open", "granted"], Flag]
 
 # -------------------------------------------------------------------- messages
 
+
 @record
 class Accepted:
     """What became of a message."""
+
     status: Literal["accepted", "duplicate"]
     seq: Positive
     gen: Gen
@@ -184,6 +198,7 @@ class Accepted:
 @record
 class Posted:
     """A message of POST."""
+
     id: Id
     user: Id
     at: Number
@@ -194,6 +209,7 @@ class Posted:
 @record
 class Sent(Posted):
     """A message of SEND."""
+
     device: Id
     session: Id
     epoch: Positive
@@ -215,6 +231,7 @@ class Replay:
 @record
 class Replayed(Replay):
     """A page of messages without a gap."""
+
     status: Literal["ok"]
     reason: None
 
@@ -222,6 +239,7 @@ class Replayed(Replay):
 @record
 class Resync(Replay):
     """These messages cannot be given without a gap: call LEASE.SNAPSHOT."""
+
     status: Literal["resync"]
     reason: Literal["trimmed", "future", "diverged"]
 
@@ -229,6 +247,7 @@ class Resync(Replay):
 @record
 class Snapshot:
     """Who is there and the newest messages, as of one instant. `event_id` as in a roster."""
+
     gen: Gen
     oldest: Number
     current: Number
@@ -277,14 +296,33 @@ REPLIES = {
 
 # What stands before the colon of the module's own errors; `#` for a number.
 REFUSALS = {
-    "STALE unknown", "STALE expired", "STALE superseded #", "STALE left", "STALE kicked", "STALE revoked",
-    "DENIED nogrant", "DENIED revoked", "DENIED readonly", "DENIED token", "HELD #", "CONFLICT session", "CONFLICT message",
-    "LIMIT leases", "LIMIT id", "LIMIT meta", "LIMIT payload", "LIMIT items", "LIMIT exhausted", "LOGSTATE", "TRYAGAIN",
+    "STALE unknown",
+    "STALE expired",
+    "STALE superseded #",
+    "STALE left",
+    "STALE kicked",
+    "STALE revoked",
+    "DENIED nogrant",
+    "DENIED revoked",
+    "DENIED readonly",
+    "DENIED token",
+    "HELD #",
+    "CONFLICT session",
+    "CONFLICT message",
+    "LIMIT leases",
+    "LIMIT id",
+    "LIMIT meta",
+    "LIMIT payload",
+    "LIMIT items",
+    "LIMIT exhausted",
+    "LOGSTATE",
+    "TRYAGAIN",
 }
 INSTRUCTIONS = {head.split(" ")[0] for head in REFUSALS}
 
 
 # -------------------------------------------------------------------- events
+
 
 @record
 class Event:
@@ -310,6 +348,7 @@ class OfLease(Event):  # `seq` is absent under precision-ms, `observed_at` witho
 @record
 class OpenedEvent(OfLease):
     """A session began."""
+
     type: Literal["opened"]
     replaced: Id = None
     expires_at: Number
@@ -319,6 +358,7 @@ class OpenedEvent(OfLease):
 @record
 class RemovedEvent(OfLease):
     """A lease ended: it left, or was revoked or kicked."""
+
     type: Literal["removed"]
     reason: Literal["left", "revoked", "kicked"]
 
@@ -326,6 +366,7 @@ class RemovedEvent(OfLease):
 @record
 class ExpiredEvent(OfLease):
     """A lease ended by time: it expired, or left by lingering. `lag_ms` is absent under precision-ms."""
+
     type: Literal["removed"]
     reason: Literal["expired", "left"]
     due: Number
@@ -335,6 +376,7 @@ class ExpiredEvent(OfLease):
 @record
 class SupersededEvent(OfLease):
     """A lease ended because its holder opened another session."""
+
     type: Literal["removed"]
     reason: Literal["superseded"]
     replaced_by: Positive
@@ -343,6 +385,7 @@ class SupersededEvent(OfLease):
 @record
 class StateEvent(OfLease):
     """RENEW reported another STATE than before. `at` is absent under precision-ms."""
+
     type: Literal["state"]
     state: State
     expires_at: Number
@@ -352,6 +395,7 @@ class StateEvent(OfLease):
 @record
 class UpdatedEvent(OfLease):
     """RENEW changed META. `at` is absent under precision-ms."""
+
     type: Literal["updated"]
     meta: Bytes
     at: Number = None
@@ -360,12 +404,14 @@ class UpdatedEvent(OfLease):
 @record
 class RenewedEvent(OfLease):
     """A heartbeat was accepted: only with log-renewals."""
+
     type: Literal["renewed"]
 
 
 @record
 class GrantedEvent(Event):
     """A user was granted access, or a mark was lifted."""
+
     type: Literal["granted"]
     user: Id
     level: Level
@@ -375,6 +421,7 @@ class GrantedEvent(Event):
 @record
 class GrantRevokedEvent(Event):
     """A user, or one of its devices, is kept out."""
+
     type: Literal["grant-revoked"]
     user: Id
     device: Id = None
@@ -383,6 +430,7 @@ class GrantRevokedEvent(Event):
 @record
 class PostedEvent(Event):
     """A message of POST, only with announce-messages; `seq` is its number."""
+
     type: Literal["message"]
     user: Id
     seq: Positive
@@ -391,6 +439,7 @@ class PostedEvent(Event):
 @record
 class SentEvent(OfLease):
     """A message of SEND, only with announce-messages; `seq` is its number."""
+
     type: Literal["message"]
     seq: Positive
 
@@ -398,9 +447,22 @@ class SentEvent(OfLease):
 @record
 class ClosedEvent(Event):
     """The room's key went, and `active` leases with it."""
+
     type: Literal["closed"]
     active: Number
 
 
-AnyEvent = (OpenedEvent | RemovedEvent | ExpiredEvent | SupersededEvent | StateEvent | UpdatedEvent | RenewedEvent | GrantedEvent
-            | GrantRevokedEvent | PostedEvent | SentEvent | ClosedEvent)
+AnyEvent = (
+    OpenedEvent
+    | RemovedEvent
+    | ExpiredEvent
+    | SupersededEvent
+    | StateEvent
+    | UpdatedEvent
+    | RenewedEvent
+    | GrantedEvent
+    | GrantRevokedEvent
+    | PostedEvent
+    | SentEvent
+    | ClosedEvent
+)

@@ -35,8 +35,11 @@ def entry(id, fields):
 
 def numbered(fields, names):
     """The fields of a stream entry, with those of these names as int."""
-    return [part for name, value in zip(fields[::2], fields[1::2], strict=True)
-            for part in (name, int(value) if name.decode() in names and DIGITS.fullmatch(value) else value)]
+    return [
+        part
+        for name, value in zip(fields[::2], fields[1::2], strict=True)
+        for part in (name, int(value) if name.decode() in names and DIGITS.fullmatch(value) else value)
+    ]
 
 
 def gen_order(gen):

@@ -26,4 +26,6 @@ def in_order(entries):
     for (before, former), (seq, found) in zip(entries, entries[1:]):
         assert seq == before + 1, f"the log goes from {before} to {seq}"
         assert found["at"] >= former["at"], f"the time of message {seq} lies before that of the one ahead of it"
-        assert gen_order(found["gen"].decode()) >= gen_order(former["gen"].decode()), f"the gen of message {seq} is older than that of the one ahead of it"
+        assert gen_order(found["gen"].decode()) >= gen_order(former["gen"].decode()), (
+            f"the gen of message {seq} is older than that of the one ahead of it"
+        )

@@ -21,8 +21,16 @@ MODULE = pathlib.Path(os.environ.get("LEASE_MODULE", ROOT / "target/release/libr
 EXECUTABLE = os.path.abspath(shutil.which(name := os.environ.get("REDIS_SERVER", "redis-server")) or name)
 
 DEFAULTS = {
-    "bind": "127.0.0.1", "daemonize": "no", "logfile": "server.log", "loglevel": "verbose", "save": '""', "appendonly": "no",
-    "enable-debug-command": "yes", "enable-module-command": "yes", "repl-diskless-sync-delay": "0", "repl-ping-replica-period": "3600",
+    "bind": "127.0.0.1",
+    "daemonize": "no",
+    "logfile": "server.log",
+    "loglevel": "verbose",
+    "save": '""',
+    "appendonly": "no",
+    "enable-debug-command": "yes",
+    "enable-module-command": "yes",
+    "repl-diskless-sync-delay": "0",
+    "repl-ping-replica-period": "3600",
     "notify-keyspace-events": '""',
 }
 
@@ -102,8 +110,7 @@ class Server:
 
     def start(self):
         """Starts the process and waits until it answers and has loaded its data."""
-        self.process = subprocess.Popen([EXECUTABLE, self.config], stdout=(self.path / "stdout").open("ab"),
-                                        stderr=subprocess.STDOUT, cwd=self.path)
+        self.process = subprocess.Popen([EXECUTABLE, self.config], stdout=(self.path / "stdout").open("ab"), stderr=subprocess.STDOUT, cwd=self.path)
         wait_until(self.answers, 30, "the server answers")
         self.call = self.connect()
 
@@ -182,9 +189,11 @@ class Server:
 
     def in_step(self):
         """Waits until this replica has everything its primary has written."""
+
         def same():
             mine, theirs = self.info("replication"), self.primary.info("replication")
             return mine.get("master_link_status") == "up" and mine["slave_repl_offset"] == theirs["master_repl_offset"]
+
         wait_until(same, 30, "the replica is in step")
 
     def now(self):
@@ -224,9 +233,11 @@ class Server:
             self.call("CONFIG SET appendonly yes")  # rewrites by itself
         else:
             self.call("BGREWRITEAOF")
+
         def done():
             state = self.info("persistence")
             return not state["aof_rewrite_in_progress"] and not state["aof_rewrite_scheduled"]
+
         wait_until(done, 60, "the AOF is rewritten")
         assert self.info("persistence")["aof_last_bgrewrite_status"] == "ok", self.log()[-4000:]
         self.set(appendonly="yes", aof_use_rdb_preamble=preamble)

@@ -30,14 +30,23 @@ def words(command):
 class Connection:
     def __init__(self, port, protocol=3, db=0, username=None, password=None, timeout=60):
         # Whoever connects says whether to try again.
-        self.socket = Socket(host="127.0.0.1", port=port, protocol=protocol, db=db, username=username, password=password,
-                             socket_timeout=timeout, retry=Retry(NoBackoff(), 0), driver_info=None)
+        self.socket = Socket(
+            host="127.0.0.1",
+            port=port,
+            protocol=protocol,
+            db=db,
+            username=username,
+            password=password,
+            socket_timeout=timeout,
+            retry=Retry(NoBackoff(), 0),
+            driver_info=None,
+        )
         self.socket.connect()
         self.protocol, self.timeout, self.witness = protocol, timeout, Witness(protocol)
 
     def __call__(self, *command):
         """The reply to one command, written as one text or as its arguments; raises `Refused`."""
-        reply, = self.pipeline([command[0] if len(command) == 1 else command])
+        (reply,) = self.pipeline([command[0] if len(command) == 1 else command])
         if isinstance(reply, Refused):
             raise reply
         return reply

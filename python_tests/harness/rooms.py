@@ -18,6 +18,7 @@ def each(server):
 
         def call(*command, connection=connection):
             return normal(command, connection(*command))
+
         for room in sorted(keys(connection, "leaseroom")):
             yield db, room, call
 
@@ -67,10 +68,17 @@ def scan(server):
     found = {}
     for db, room, call in each(server):
         sessions, page = leases(call, room)
-        found[db, room] = {"leases": sessions, "count": call("LEASE.COUNT", room), "gen": page["gen"].decode(), "event_n": page["event_n"],
-                           "policy": sorted(optional(call, "LEASE.POLICY", room)), "grants": grants(call, room),
-                           "stats": optional(call, "LEASE.STATS", room) or {}, "holders": holders(call, room),
-                           "holds": sorted(optional(call, "LEASE.HOLDS", room))}
+        found[db, room] = {
+            "leases": sessions,
+            "count": call("LEASE.COUNT", room),
+            "gen": page["gen"].decode(),
+            "event_n": page["event_n"],
+            "policy": sorted(optional(call, "LEASE.POLICY", room)),
+            "grants": grants(call, room),
+            "stats": optional(call, "LEASE.STATS", room) or {},
+            "holders": holders(call, room),
+            "holds": sorted(optional(call, "LEASE.HOLDS", room)),
+        }
     return found
 
 

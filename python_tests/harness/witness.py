@@ -7,7 +7,7 @@ from .contract import INSTRUCTIONS, REFUSALS
 from .replies import name_of, normal
 
 SCRIPT = "return redis.pcall(unpack(ARGV))"  # passes one command on
-LUAS_GREATEST = -2**63
+LUAS_GREATEST = -(2**63)
 SERVERS_OWN = "TRYAGAIN Multiple keys request during rehashing of slot"
 
 

@@ -74,9 +74,11 @@ def resyncs_have_a_reason(run, line):
         if call["op"] == "SNAPSHOT" or call["reply"]["status"] == "ok" or not former or not line.on(call) or not line.on(former):
             continue
         reply, after = call["reply"], call["args"][3]
-        true = {"trimmed": after < reply["current"] and (reply["oldest"] > after + 1 or not reply["oldest"]),
-                "future": after > reply["current"],
-                "diverged": line.changed(former["sent"], call["done"]) or run.forgotten(former, by=call["done"])}
+        true = {
+            "trimmed": after < reply["current"] and (reply["oldest"] > after + 1 or not reply["oldest"]),
+            "future": after > reply["current"],
+            "diverged": line.changed(former["sent"], call["done"]) or run.forgotten(former, by=call["done"]),
+        }
         if not true[reply["reason"]]:
             yield f"{call['who']} was told {reply['reason']} for {after} of {call['room']}, which goes from {reply['oldest']} to {reply['current']}"
 

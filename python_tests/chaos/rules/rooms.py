@@ -12,8 +12,20 @@ from ..scene import RETAINED, SHORT
 LOST_EVENTS = 1 << 20
 # How long after a promotion by the server itself its line is noted at most.
 NOTED_MS = 1000
-EXPECTED = {"STALE", "DENIED", "HELD", "READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN", "TRYAGAIN", "OOM",
-            "ERR the seq is beyond the newest message", "ERR the room does not know this holder"}
+EXPECTED = {
+    "STALE",
+    "DENIED",
+    "HELD",
+    "READONLY",
+    "LOADING",
+    "MASTERDOWN",
+    "UNBLOCKED",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "OOM",
+    "ERR the seq is beyond the newest message",
+    "ERR the room does not know this holder",
+}
 
 
 def nothing_unexpected(run, line):
@@ -67,12 +79,18 @@ def settings_are_kept(run, line):
     """The last word of the keeper stands, once all have come to rest."""
     if not run.concluded:
         return
-    last = {(call["room"], call["op"].removeprefix("UN"), call["args"][0]): call for call in run.calls if call["op"] in ("HOLD", "UNHOLD", "SETPOLICY")}
+    last = {
+        (call["room"], call["op"].removeprefix("UN"), call["args"][0]): call for call in run.calls if call["op"] in ("HOLD", "UNHOLD", "SETPOLICY")
+    }
     for (room, _, name), call in last.items():
         if "reply" not in call or room not in run.rooms or line.may_be_lost(call) or run.forgotten(call):
             continue
         there = run.rooms[room]
-        stands = str(there["policy"].get(name)) == str(call["args"][1]) if call["op"] == "SETPOLICY" else (name in there["holds"]) == (call["op"] == "HOLD")
+        stands = (
+            str(there["policy"].get(name)) == str(call["args"][1])
+            if call["op"] == "SETPOLICY"
+            else (name in there["holds"]) == (call["op"] == "HOLD")
+        )
         if not stands:
             yield f"{call['op']} {call['args']} of {room}, the last of its kind, acknowledged at {call['done']:.0f}, does not stand"
 
@@ -87,7 +105,11 @@ def holds_hold(run, line):
         for call in trims[hold["room"]]:
             if call["sent"] < hold["done"] or call["done"] > until or not line.on(call):
                 continue
-            if line.may_be_lost(hold, by=call["done"]) or run.forgotten(hold, by=call["done"]) or run.was_cut(hold["room"], hold["done"], call["done"]):
+            if (
+                line.may_be_lost(hold, by=call["done"])
+                or run.forgotten(hold, by=call["done"])
+                or run.was_cut(hold["room"], hold["done"], call["done"])
+            ):
                 break
             if call["op"] == "TRIM":
                 if call["reply"]:

@@ -91,7 +91,9 @@ def nobody_expires_early(run, line):
             steps[act.session].append((act.done, act.call, None))
     for act in run.acts:
         if act.verdict.startswith("STALE expired") and act.session in ttls and line.on(act.call):
-            until = ends_at(sorted((step for step in steps[act.session] if step[0] < act.done), key=lambda step: step[0]), ttls[act.session], line, act.done)
+            until = ends_at(
+                sorted((step for step in steps[act.session] if step[0] < act.done), key=lambda step: step[0]), ttls[act.session], line, act.done
+            )
             if act.done < until:
                 yield f"{act} was told expired {until - act.done:.0f} ms before {act.session} was over"
 
