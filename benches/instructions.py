@@ -21,8 +21,9 @@ WRAPPER.chmod(0o700)
 os.environ["REDIS_SERVER"] = str(WRAPPER)
 
 import run  # noqa: E402
-from harness.process import MODULE  # noqa: E402
 from run import LONGEST_TTL_MS, MODES, Bare, Server, load  # noqa: E402
+
+from harness.process import MODULE  # noqa: E402
 
 SIZE = {"leases": 2000, "rooms": 20}
 

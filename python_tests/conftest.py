@@ -3,6 +3,7 @@
 import os
 
 import pytest
+
 from harness import Client, Server, Way, aftermath, ways
 from harness.process import EXECUTABLE
 

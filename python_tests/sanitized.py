@@ -6,6 +6,7 @@ import signal
 import subprocess
 
 import pytest
+
 from harness import Server
 
 REPORTS = pathlib.Path(os.environ["LEASE_REPORTS"], os.environ.get("PYTEST_XDIST_WORKER", "alone"))

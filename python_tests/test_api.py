@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 import redis
+
 from harness import Client, Refused, Server, Way, process, wait_until
 from harness.events import stream
 from harness.resp import Connection

@@ -4,6 +4,7 @@ import random
 import socket
 
 import pytest
+
 from crowd import fill
 from harness import wait_until
 from harness.events import entry, stream

@@ -4,6 +4,7 @@ import base64
 import json
 
 import pytest
+
 from harness import Client, Way
 from harness.events import stream
 

@@ -3,6 +3,7 @@
 from copy import deepcopy
 
 import pytest
+
 from chaos import report, rules
 from chaos.line import Line
 

@@ -14,6 +14,7 @@ import threading
 
 import pytest
 import redis
+
 from harness import Client, Way
 from harness.cluster import Cluster
 from harness.events import stream

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+
 from harness import Refused, rooms, wait_until, ways
 from harness.cluster import Cluster, asking, keys_of, sent_elsewhere
 from harness.events import gen_order, read, stream

@@ -9,6 +9,7 @@ import re
 
 import jsonschema
 import pytest
+
 import schemas
 from harness import Refused, rooms, wait_until
 from harness.conform import Unlike, names_of

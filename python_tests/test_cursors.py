@@ -1,6 +1,7 @@
 """Delivery claims: what servers and clients say they have of the messages, and the room's own counters."""
 
 import pytest
+
 from harness import Client
 
 TWO_WAYS = pytest.mark.ways("plain-resp2", "plain-resp3")

@@ -6,6 +6,7 @@ import re
 import shutil
 
 import pytest
+
 from golden import crc64, make
 from harness import Client, Refused, Way, rooms, wait_until
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 
 import pytest
+
 import transcripts
 from harness.resp import Refused
 

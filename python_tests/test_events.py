@@ -4,6 +4,7 @@ import os
 import time
 
 import pytest
+
 from harness import Client, Listener, Way, wait_until
 from harness.events import entry
 

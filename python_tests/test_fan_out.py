@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+
 from harness import wait_until
 from harness.events import stream
 

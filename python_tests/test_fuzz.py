@@ -10,6 +10,7 @@ import time
 
 import pytest
 import redis
+
 from harness import Client, Refused, Way, aftermath, wait_until, ways
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", 4))

@@ -8,6 +8,7 @@ import re
 from contextlib import contextmanager
 
 import pytest
+
 from harness import Refused
 
 # Texts that must not pass for a number; the last is a digit, but not one of ours.

@@ -1,6 +1,7 @@
 """The ledger of events and the check of the log, on which every other test relies, must be able to fail."""
 
 import pytest
+
 from harness.events import Ledger, stream
 from harness.messages import in_order, message
 

@@ -4,6 +4,7 @@ import random
 from contextlib import contextmanager
 
 import pytest
+
 from harness import Client, Way, wait_until
 from harness.events import stream
 from harness.rooms import scan

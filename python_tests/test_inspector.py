@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import pytest
+
 import transcripts
 from terminal import Terminal
 

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+
 from harness import Client, Listener, wait_until
 
 EV = "{r}:events"

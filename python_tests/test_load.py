@@ -12,6 +12,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+
 from crowd import fill, told
 from harness import wait_until
 from harness.generator import Generator, Probes, load

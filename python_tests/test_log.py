@@ -1,6 +1,7 @@
 """LOG: the message log, its readers, and what becomes of it. What is sent, what is kept, and events have files of their own."""
 
 import pytest
+
 from harness import Client, Refused, wait_until
 from talk import LONG_LIFE, a_room_at, accepted, send, seqs
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from harness.events import stream
 
 NOW = 5000000  # later than the greatest ttl, so that a ttl taken for a moment would have passed

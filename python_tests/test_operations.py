@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 import yaml
+
 from golden import crc64
 from harness import Client, Way, wait_until
 from harness.events import stream

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from harness import Client, Refused, Way, aftermath, rooms, wait_until
 from harness.events import stream
 

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+
 from harness import Client, rooms, wait_until
 
 TOMBSTONE, EMPTY_ROOM = 600000, 3600000

@@ -6,6 +6,7 @@ import subprocess
 import tarfile
 
 import pytest
+
 from harness import process
 from harness.process import ROOT
 

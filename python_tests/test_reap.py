@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+
 from crowd import fill
 from harness import Client, Way, wait_until
 from harness.machine import Machine, p99

@@ -4,6 +4,7 @@ import time
 
 import pytest
 import redis
+
 from harness import Client, Refused, Way, aftermath, wait_until
 
 PLAIN = Way("plain", 3)

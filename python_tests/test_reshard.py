@@ -5,6 +5,7 @@ import time
 
 import pytest
 import redis
+
 from harness import wait_until
 from harness.cluster import Cluster
 from harness.events import read, stream

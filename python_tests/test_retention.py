@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from harness import Client, wait_until
 
 LOG, EV = "{r}:log", "{r}:events"

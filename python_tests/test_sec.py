@@ -5,6 +5,7 @@ import random
 import threading
 
 import pytest
+
 from golden import crc64
 from harness import Client, Refused, Way, rooms, wait_until
 

@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from harness import Client, Refused
 from talk import a_room_at, seqs
 

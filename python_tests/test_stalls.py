@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+
 from harness import Client, Refused, Way, aftermath, wait_until
 from test_time import HOUR, wall_clock  # noqa: F401  a fixture
 

@@ -7,6 +7,7 @@ import subprocess
 import time
 
 import pytest
+
 from harness import Client, aftermath, wait_until
 from harness.machine import Machine
 

@@ -1,6 +1,7 @@
 """What docs/upgrade.md says of a module that meets what a newer one has written. The newer one is ours with a version raised."""
 
 import pytest
+
 from golden import crc64
 from harness import Client, Way
 from harness.resp import Refused

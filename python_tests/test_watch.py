@@ -4,6 +4,7 @@ import re
 import sys
 
 import pytest
+
 from harness import Client, Way
 from harness.events import stream
 from terminal import CONTROL, Terminal

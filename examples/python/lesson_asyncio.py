@@ -12,6 +12,7 @@ import uuid
 
 import redis
 import redis.asyncio
+
 from lesson import arguments, as_map, entries, head, say
 
 

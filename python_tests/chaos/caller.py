@@ -3,6 +3,7 @@
 import time
 
 import redis
+
 from harness.replies import normal
 from harness.resp import Connection, Refused
 

@@ -10,6 +10,7 @@ import threading
 import time
 
 import redis
+
 from harness.resp import Refused
 
 from .schedule import Faults
