@@ -48,7 +48,7 @@ pub(super) struct Log {
     /// The newest message.
     pub seq: u64,
     pub gone: u64,
-    /// `at` of the message after `gone`, if there is one; unix ms.
+    /// `at` of the message after `gone`, if there is one; unix ms, `MAX` if it tells none.
     pub oldest_at: u64,
     /// `at` of the newest message: it never decreases in a log.
     pub last_at: u64,
@@ -137,6 +137,7 @@ impl Log {
 mod tests {
     use super::*;
     use crate::core::dedupe::{message_key, payload_digest, Accepted};
+    use crate::core::time::MAX;
 
     fn sent(log: &mut Log, seq: u64, at: u64, mono: u64) {
         let key = message_key(b"u", &seq.to_be_bytes());
@@ -155,5 +156,15 @@ mod tests {
         let ages = [(1, 1_000), (2, 50_000), (3, 60_000), (4, 60_030)]
             .map(|(seq, at)| accepted_at(&log.readings, seq, at, now));
         assert_eq!(ages, [20, 20, 20, 50]);
+    }
+
+    /// Of a log that the room met: what it added to it is all it knows.
+    #[test]
+    fn a_message_that_tells_no_time_is_as_old_as_the_next_reading() {
+        let mut log = Log::default();
+        sent(&mut log, 5, 1_800, 800);
+        let ages = [4, 5].map(|seq| accepted_at(&log.readings, seq, MAX, Now { mono: 900, unix: 1_900 }));
+        assert_eq!(ages[0], 800);
+        assert!(ages[1] > MAX / 2);
     }
 }

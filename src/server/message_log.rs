@@ -18,11 +18,15 @@ use crate::core::policy::integer;
 use crate::core::refusal::Refusal;
 use crate::core::replay::Edges;
 use crate::core::retention::Found;
+use crate::core::time::MAX;
 
 /// The log of a room.
 pub fn name_of(room: &[u8]) -> Vec<u8> {
     streams::beside(room, b":log")
 }
+
+/// Messages asked when one was accepted: a log may be imported without any that tells.
+const ASKED_FOR_TIME: usize = 64;
 
 /// The room whose log this key would be.
 pub fn room_of(log: &[u8]) -> Option<&[u8]> {
@@ -66,7 +70,7 @@ impl Log {
         let Some(last) = self.newest_first(newest).next() else { return Edges::default() };
         let mut messages = self.messages(0, newest);
         let oldest = messages.next().map_or(0, |entry| entry.ms);
-        Edges { oldest, newest: last.ms, oldest_at: messages.at().unwrap_or(0) }
+        Edges { oldest, newest: last.ms, oldest_at: messages.at() }
     }
 
     /// Messages from `first` to `last`, oldest first.
@@ -100,16 +104,20 @@ impl Messages<'_> {
     }
 
     /// When the message just reached was accepted: as it tells, or else the next that does, since none is younger than a
-    /// later one.
-    fn at(&mut self) -> Option<u64> {
-        loop {
+    /// later one. If none of the next few does, not before the end of time: then only what the room wrote later tells its age.
+    fn at(&mut self) -> u64 {
+        for _ in 0..ASKED_FOR_TIME {
             while let Some((field, value)) = self.field() {
-                if field.lend().bytes() == b"at" {
-                    return Some(integer(value.lend().bytes()).unwrap_or(0));
+                let at = if field.lend().bytes() == b"at" { integer(value.lend().bytes()) } else { None };
+                if let Some(at) = at {
+                    return at;
                 }
             }
-            self.next()?;
+            if self.next().is_none() {
+                break;
+            }
         }
+        MAX
     }
 }
 
@@ -190,8 +198,8 @@ pub fn first_kept(ctx: Ctx, room: &[u8], last: u64, most: u64, keeps: impl Fn(u6
     while first < end {
         let middle = first.midpoint(end);
         let mut messages = log.messages(middle, last);
-        // Behind the last message there is nothing to take, and of unknown age there is no saying.
-        if messages.next().is_none_or(|entry| messages.at().is_none_or(|at| keeps(entry.ms, at))) {
+        // Behind the last message there is nothing to take.
+        if messages.next().is_none_or(|entry| keeps(entry.ms, messages.at())) {
             end = middle;
         } else {
             first = middle + 1;
