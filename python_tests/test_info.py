@@ -37,6 +37,7 @@ COUNTERS = {
     "duplicate",
     "false_offline",
     "events_lost",
+    "effects_not_applied",
     "reap_slices",
     "pauses_honoured",
     "messages_accepted",
@@ -201,6 +202,7 @@ CAUSES = (
 
 # Without a cause in this test, and why.
 ELSEWHERE = {
+    "effects_not_applied",  # a replica's: test_upgrade.py
     "reap_slices",
     "pauses_honoured",  # the real clock's, below
     "rejected_oom",

@@ -60,6 +60,30 @@ def test_newer_effects_end_a_server_that_is_to_panic(server):
     assert "effects were not applied: effects of an unknown version" in server.log()
 
 
+@pytest.mark.parametrize("there", ("nothing", "another type"))
+def test_a_replica_without_the_room_says_so(server, there):
+    """What its primary revokes must not get lost without a sign; once it has synced anew it is a copy again."""
+    primary, replica = server.call, server.replica()
+    primary("LEASE.OPEN r u1 SESSION a")
+    replica.in_step()
+    replica.call("CONFIG SET replica-read-only no")
+    replica.call("DEL r")
+    if there == "another type":
+        replica.call("SET r text")
+    before = replica.info("stats")["unexpected_error_replies"]
+    primary("LEASE.REVOKE r u1")
+    replica.in_step()
+    assert replica.lease_info()["effects_not_applied"] == replica.info("stats")["unexpected_error_replies"] - before == 1
+    assert "effects were not applied: their room is not here. This node differs from its primary" in replica.log()
+    replica.call("REPLICAOF NO ONE")
+    replica.call("REPLICAOF", "127.0.0.1", server.port)
+    replica.in_step()
+    assert replica.call("LEASE.GET r a") == primary("LEASE.GET r a")
+    primary("LEASE.GRANT r u1 WRITE")
+    replica.in_step()
+    assert replica.lease_info()["effects_not_applied"] == 1
+
+
 def test_no_unload_once_used(server):
     server.call("LEASE.OPEN r u1")
     with pytest.raises(Refused):

@@ -13,7 +13,7 @@ from .events import Ledger, gen_order, read, stream
 from .resp import Refused
 from .ways import Way
 
-ALARMS = re.compile(r"panic|assert|BUG REPORT|crashed by signal|stack trace|Sanitizer", re.I)
+ALARMS = re.compile(r"panic|assert|BUG REPORT|crashed by signal|stack trace|Sanitizer|their room is not here", re.I)
 EPOCH_FLOOR_RISE = 1024
 
 

@@ -9,6 +9,7 @@ use crate::core::{codec, wire::Corrupt};
 use crate::server::api::Ctx;
 use crate::server::entry::command_entry;
 use crate::server::keys::{Key, Kind};
+use crate::server::metrics::COUNTERS;
 use crate::server::rooms::{self, Arrival, RoomValue, ROOM};
 use crate::server::strings::{Args, Str};
 use crate::server::{log, unit};
@@ -39,11 +40,12 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         apply(ctx, name, payload, &env)
     };
     if let Err(Corrupt(reason)) = applied {
+        COUNTERS.effects_not_applied.add(1);
         log::warning(&format!(
-            "effects were not applied: {reason}; they are damaged, or a newer module wrote them. Upgrade the module here, \
-             then let this node load or sync again"
+            "effects were not applied: {reason}. This node differs from its primary, or from its AOF: it needs the same \
+             version of the module or a newer one, and then to load or sync anew"
         ));
-        return Err(Refusal::Bad("the effects are corrupt"));
+        return Err(Refusal::Bad("the effects cannot be applied here"));
     }
     ctx.reply().simple(c"OK");
     Ok(())
@@ -57,13 +59,12 @@ fn apply(ctx: Ctx, name: Str<'_>, payload: &[u8], env: &Env) -> Result<(), Corru
     if let (Kind::Missing, true) = (key.kind(&ROOM), begins) {
         key.set_value(&ROOM, Box::new(RoomValue::new(Room::default(), Arrival::Settled)));
     }
-    if let Kind::Value(value) = key.kind(&ROOM) {
-        if begins {
-            // However it came here, another node has begun its history since.
-            value.arrival = Arrival::Settled;
-        }
-        unit::apply(ctx, name, value, &effects, env);
+    let Kind::Value(value) = key.kind(&ROOM) else { return Err(Corrupt("their room is not here")) };
+    if begins {
+        // However it came here, another node has begun its history since.
+        value.arrival = Arrival::Settled;
     }
+    unit::apply(ctx, name, value, &effects, env);
     drop(key);
     if signals {
         ctx.signal_modified(name);

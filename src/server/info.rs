@@ -98,6 +98,7 @@ fn tell_counters(section: Section) {
     }
     section.field("trims_skipped_by_hold", COUNTERS.trims_skipped_by_hold.get());
     section.field("events_lost", COUNTERS.events_lost.get());
+    section.field("effects_not_applied", COUNTERS.effects_not_applied.get());
     section.field("reap_slices", COUNTERS.reap_slices.get());
     section.field("pauses_honoured", COUNTERS.pauses_honoured.get());
 }

@@ -1,7 +1,8 @@
 //! What happened on this node since it started (docs/operations.md): counters and distributions. Gauges are elsewhere,
 //! in `gauges`; what INFO makes of all of them in `info`.
 //!
-//! Only what this node decided counts: a replica that applies its primary's effects counts nothing.
+//! Only what this node decided counts: a replica that applies its primary's effects counts none of them, but those it could
+//! not apply.
 
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ pub struct Counters {
     pub messages_duplicate: Counter,
     pub replays: Counter,
     pub trims_skipped_by_hold: Counter,
+    pub effects_not_applied: Counter,
     /// In the order of [`Resync::ALL`].
     pub resyncs: [Counter; Resync::ALL.len()],
     /// In the order of [`Reason::ALL`].
@@ -47,6 +49,7 @@ pub static COUNTERS: Counters = Counters {
     messages_duplicate: Counter::new(),
     replays: Counter::new(),
     trims_skipped_by_hold: Counter::new(),
+    effects_not_applied: Counter::new(),
     resyncs: [const { Counter::new() }; Resync::ALL.len()],
     ended: [const { Counter::new() }; Reason::ALL.len()],
     rejected: [const { Counter::new() }; Refusal::KINDS.len()],
