@@ -12,6 +12,7 @@ from harness import Client, Way, wait_until
 from harness.events import stream
 from test_docs import ROOT, anchors, code, table
 from test_info import COUNTERS, GAUGES, MEASURED
+from test_repl import promote
 
 PLAIN = Way("plain", 3)
 FOLDER = ROOT / "docs/operations"
@@ -155,8 +156,9 @@ def test_long_slices_are_samples(client):
 # -------------------------------------------------------------------- the log
 
 LINE = re.compile(r'log::(warning|notice)\(\s*(?:&format!\(\s*)?"((?:[^"\\]|\\.)*)"', re.S)
-# No test can make the server say so.
+# Heard in a test of its own, or no test can make the server say so.
 UNHEARD = {
+    "ttl-ms is outside ttl-min-ms and ttl-max-ms: leases get the nearer of these",
     "the server refused keyspace notifications: rooms that move will be lost sight of; restart it",
     "internal error at <place>: a fault of the module, please report this line",
 }
@@ -176,6 +178,22 @@ def test_every_log_line_is_explained():
 
 def heard(server):
     return re.findall(r"<lease> (.*)", server.log())
+
+
+@pytest.mark.server(redis={"lease.ttl-ms": 500})
+def test_a_ttl_of_the_file_outside_its_bounds(server):
+    """It starts: CONFIG REWRITE may have written this, once the bounds had been moved."""
+    assert "<lease> ttl-ms is outside ttl-min-ms and ttl-max-ms: leases get the nearer of these" in server.log()
+    assert server.call("LEASE.OPEN r u1 SESSION a")[b"ttl_ms"] == 1000
+
+
+def test_a_replica_announces_no_grace(server):
+    """Its rooms begin another gen when it is promoted, not when it syncs."""
+    server.call("LEASE.OPEN r u1 SESSION a")
+    replica = server.replica()
+    assert "rooms begin another gen" not in replica.log()
+    promote(replica)
+    assert "rooms begin another gen" in replica.log()
 
 
 @pytest.mark.server(redis={"appendonly": "yes", "aof-use-rdb-preamble": "no"})

@@ -89,7 +89,8 @@ def test_it_survives_a_restart(server):
     with watching(server) as terminal:
         terminal.shows("opened        ann default tab1")
         server.stop("save")
-        terminal.shows("r: the server is away since ")
+        terminal.shows("r: no server since ")
+        terminal.shows("Connection refused")
         server.start()
         terminal.shows("r: 1 leases, 1 users, n ")
         on(server)("LEASE.OPEN r ben SESSION tab2")
@@ -156,3 +157,14 @@ def test_it_says_what_is_wrong(server):
         assert terminal.ends() == 1
         terminal.shows("WRONGTYPE")
         assert "Traceback" not in terminal.everything
+
+
+@pytest.mark.server(clock=None)
+def test_a_wrong_password_ends_it(server):
+    server.call("CONFIG SET requirepass right")
+    for login, told in ("", "HELLO must be called"), (":wrong@", "invalid username-password pair"):
+        with watching(server, login=login) as terminal:
+            terminal.shows(told)
+            terminal.shows("redis://user:password@host:port")
+            assert terminal.ends() == 1
+    server.call("CONFIG", "SET", "requirepass", "")

@@ -136,20 +136,20 @@ def fit(words, width):
     return words if len(words) <= width else words[: width - 1] + "…"
 
 
-def head(room, away_since):
-    if away_since:
-        return f"the server is away since {away_since}"
+def head(room, trouble):
+    if trouble:
+        return trouble
     if not room.roster["gen"]:
         return "no such room yet"
     live, users = room.counts
     return f"{live} leases, {users} users, n {room.roster['event_n']}, gen {text(room.roster['gen'])}"
 
 
-def screen(room, away_since, columns, lines):
+def screen(room, trouble, columns, lines):
     """Line by line: the head, as much of the roster as half the screen takes, the newest events."""
     leases = sorted(room.roster.get("leases", ()), key=lambda lease: (lease[b"user"], lease[b"device"]))[: rows(lines)]
     more = room.counts[0] - len(leases)
-    top = [BOLD + fit(f"{text(room.name)}: {head(room, away_since)}", columns) + PLAIN, fit(row(name for name, _ in COLUMNS), columns)]
+    top = [BOLD + fit(f"{text(room.name)}: {head(room, trouble)}", columns) + PLAIN, fit(row(name for name, _ in COLUMNS), columns)]
     top += [fit(cells(lease), columns) for lease in leases]
     top += [f"and {more} more" if more > 0 else "", ""]
     return top + [DIM + fit(event, columns) + PLAIN for event in list(room.news)[len(top) - lines :]]
@@ -160,18 +160,21 @@ def rows(lines):
 
 
 def watch(room):
-    away_since = None
+    since, trouble = None, None
     while True:
         columns, lines = shutil.get_terminal_size()
         try:
             room.follow(rows(lines))
-            away_since = None
-        except (redis.ConnectionError, redis.TimeoutError):
-            away_since = away_since or clock(time.time() * 1000)
+            since, trouble = None, None
+        except redis.AuthenticationError:  # asking again would not help, though it is a kind of ConnectionError
+            raise
+        except (redis.ConnectionError, redis.TimeoutError) as away:
+            since = since or clock(time.time() * 1000)
+            trouble = f"no server since {since}: {away}"
         # Erased before it is written: a line as wide as the terminal leaves the cursor on its last column.
-        sys.stdout.write(HOME + "\n".join(ERASE_BELOW + one for one in screen(room, away_since, columns, lines)))
+        sys.stdout.write(HOME + "\n".join(ERASE_BELOW + one for one in screen(room, trouble, columns, lines)))
         sys.stdout.flush()
-        time.sleep(AWAY_S if away_since else BETWEEN_SCREENS_S)
+        time.sleep(AWAY_S if trouble else BETWEEN_SCREENS_S)
 
 
 def main():
@@ -183,13 +186,18 @@ def main():
     for each in signal.SIGINT, signal.SIGTERM:
         signal.signal(each, signal.default_int_handler)
     # Once is enough: the screen tells that the server is away, and it is asked again.
-    client = redis.Redis.from_url(arguments.url, protocol=3, socket_timeout=5, retry=Retry(NoBackoff(), 0))
+    try:
+        client = redis.Redis.from_url(arguments.url, protocol=3, socket_timeout=5, retry=Retry(NoBackoff(), 0))
+    except ValueError as wrong:
+        parser.error(f"--url {arguments.url}: {wrong}")
     trouble = None
     sys.stdout.write(ENTER)
     try:
         watch(Room(client, arguments.room))
     except KeyboardInterrupt:
         pass
+    except redis.AuthenticationError as refused:
+        trouble = f"{refused}; the URL names both: redis://user:password@host:port"
     except redis.RedisError as refused:
         trouble = str(refused)
     finally:

@@ -67,9 +67,9 @@ fn set(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     }
     let mut values: Vec<(Setting, Option<i64>)> = Vec::new();
     for at in (2..args.len()).step_by(2) {
-        let setting = Setting::from_room_name(args.get(at));
-        let setting =
-            setting.ok_or(Refusal::Bad("no room has this setting; LEASE.POLICY tells those a room may have"))?;
+        let setting = Setting::from_room_name(args.get(at)).ok_or(Refusal::Bad(
+            "no room has this setting; LEASE.POLICY tells those a room may have, without `lease.` or `default-`",
+        ))?;
         if values.iter().any(|(known, _)| *known == setting) {
             return Err(Refusal::Bad("a setting is given twice"));
         }

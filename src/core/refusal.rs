@@ -196,7 +196,7 @@ impl Refusal {
             Self::Stale(Stale::Kicked) => "the session was kicked; stop, unless its user asks for a new one",
             Self::Stale(Stale::Revoked) => "the session ended when access was revoked; close the connection",
             Self::Stale(Stale::Superseded(_)) => {
-                "a newer session of this holder took over at that epoch; stop, unless its user asks for a new one"
+                "the holder's newest session has that epoch; stop, unless its user asks for a new one"
             }
             Self::Denied(Denied::NoGrant) => "the user has no grant in this room; LEASE.GRANT gives one",
             Self::Denied(Denied::Revoked) => "access was revoked; LEASE.GRANT gives it back",

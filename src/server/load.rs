@@ -94,7 +94,12 @@ fn parse(words: &[&[u8]]) -> Result<Arguments, String> {
             continue;
         }
         let Some(setting) = Setting::from_name(name) else {
-            return Err(format!("unknown argument {}", name.escape_ascii()));
+            let hint = if name.starts_with(b"lease.") {
+                "; `lease.` stands before a setting in the server's file alone"
+            } else {
+                ""
+            };
+            return Err(format!("unknown argument {}{hint}", name.escape_ascii()));
         };
         if arguments.settings.iter().any(|(known, _)| *known == setting) {
             return Err(format!("{} is given twice", setting.name()));

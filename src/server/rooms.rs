@@ -117,7 +117,8 @@ pub fn begin_era() {
     let gen = draw_gen(now);
     ERA.with(|era| era.set(Era { serial: era.get().serial.wrapping_add(1), gen, at: now.mono }));
     deadlines::look_at_all(now.mono);
-    if gauges::any_room() {
+    // A replica's own beginning comes with its promotion.
+    if gauges::any_room() && Ctx::detached().flags().primary() {
         log::notice(
             "after this load or promotion rooms begin another gen, and leases have at least recovery-grace-ms left",
         );

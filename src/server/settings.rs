@@ -15,7 +15,7 @@ use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 
 use super::api::{api, Ctx, ERR, OK};
 use super::strings::OwnedStr;
-use super::{clock, deadlines, role};
+use super::{clock, deadlines, log, role};
 use crate::core::policy::{Domain, Setting, Settings};
 
 /// Settings that only the main thread touches.
@@ -69,6 +69,9 @@ pub fn register(ctx: Ctx, arguments: &[(Setting, i64)]) -> Result<(), String> {
     // What CONFIG REWRITE wrote must load again: a ttl left outside bounds that moved later is clamped, not refused.
     let loaded = PENDING.get();
     loaded.check(loaded)?;
+    if loaded.check_own(Setting::TtlMs, loaded.get(Setting::TtlMs)).is_err() {
+        log::warning("ttl-ms is outside ttl-min-ms and ttl-max-ms: leases get the nearer of these");
+    }
     APPLIED.change(|applied| applied.clone_from(loaded));
     Ok(())
 }
