@@ -24,7 +24,8 @@ COPY --from=build /redis-lease/target/release/libredis_lease.so /usr/local/lib/r
 COPY examples/redis-lease.conf /usr/local/lib/redis-lease/
 # By number, as Kubernetes' runAsNonRoot wants it: `redis` in the images of Redis, `valkey` in those of Valkey.
 USER 999:999
-# Passwords and TLS are yours: REDISCLI_AUTH lets redis-cli in, or give a --health-cmd of your own.
+# Passwords, ports and TLS are yours: REDISCLI_AUTH lets redis-cli in (as a user who may LEASE.CLOCK), or give a --health-cmd of
+# your own. A server is not healthy while it loads: where that takes longer, give --health-start-period.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["redis-cli", "-e", "LEASE.CLOCK", "GET"]
 # The images' entrypoint starts its server when it is given a configuration file. Whatever stands behind `docker run IMAGE` are
 # options of the server, which go before the file's; another program needs --entrypoint.

@@ -156,6 +156,35 @@ def test_api_01_refused_at_load(start, request):
     assert server.load() == b"OK"
 
 
+@pytest.mark.no_restart("the module is not in the configuration file at first")
+@pytest.mark.parametrize("how", ("MODULE LOAD", "MODULE LOADEX"))
+def test_api_01_into_a_running_server(start, request, how):
+    """API-01 MODULE UNLOAD with a live timer: a misspelt setting is refused, told in the log, and leaves the server as it was."""
+    server = Bare(clock=None)
+    request.node.servers.append(server)
+    words = [*how.split(), str(process.MODULE), *(["ARGS"] if how.endswith("EX") else [])]
+    server.call("SET plain 1")
+    for arguments, reason in (
+        (("ttl", "20000"), "unknown argument ttl"),
+        (("lease.ttl-ms", "20000"), "unknown argument lease.ttl-ms; `lease.` stands before a setting in the server's file alone"),
+        (("ttl-ms", "20s"), "ttl-ms: value is not an integer or out of range"),
+        (("ttl-ms",), "ttl-ms has no value"),
+        (("ttl-ms", "500"), "ttl-ms must lie within ttl-min-ms and ttl-max-ms"),
+        (("events-scope", "all"), "events-scope: value must be room, tag or node"),
+        (("default-access", "no"), "default-access: value must be open or granted"),
+    ):
+        with pytest.raises(Refused, match="Error loading the extension"):
+            server.call(*words, *arguments)
+        assert f"not loaded: {reason}" in server.log()
+    assert b"lease" not in {module[b"name"] for module in server.call("MODULE LIST")}
+    assert server.call(*words, "ttl-ms", "20000") == b"OK"
+    server.call("CONFIG REWRITE")
+    server.call("LEASE.OPEN r u1 SESSION a")
+    server.stop("save")
+    server.start()
+    assert (server.call("GET plain"), server.call("LEASE.OPEN r u1 SESSION b")[b"ttl_ms"]) == (b"1", 20000)
+
+
 @pytest.mark.parametrize(
     "kind, options",
     ((Server, {}), (ByCommandLine, {}), (ByCommand, {}), (Server, {"cluster-enabled": "yes"})),
@@ -382,7 +411,7 @@ def test_api_05_out_of_memory(client):
     assert client("LEASE.RENEW r a 1 2")[0] == b"renewed"
     assert client("LEASE.RENEW r b 1 1 STATE connected OBSERVED 5 TTL 60000")[0] == b"renewed"
     assert client("LEASE.MRENEW r a 1 3") == [[b"renewed", 30000]]
-    assert client("LEASE.LEAVE r c 1") == b"left"
+    assert client("LEASE.RENEW r c 1 1 STATE closed META x")[0] == b"ended"
     assert client("LEASE.KICK r USER ud") == 1
     assert client("LEASE.REVOKE r ud") == [b"ok", 0]
     assert client("LEASE.RENEW r e 1 1 STATE disconnected")[0] == b"shortened"

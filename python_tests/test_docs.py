@@ -144,6 +144,15 @@ def leaves(arguments):
             yield one({**argument, b"flags": []})
 
 
+def test_a_syntax_error_tells_how_it_is_written(server):
+    told = {}
+    for name, (written, _) in helped(server).items():
+        (reply,) = server.call.pipeline([[name.lower(), *["1"] * 20]])
+        if str(reply).startswith("ERR syntax error"):
+            told[str(reply)] = f"ERR syntax error; {written}"
+    assert len(told) > 20 and all(text == expected for text, expected in told.items()), told
+
+
 def test_every_command_is_everywhere(server):
     names = set(helped(server))
     assert {name.decode().upper() for name in server.call("COMMAND LIST FILTERBY MODULE lease")} == names

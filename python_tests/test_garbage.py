@@ -168,7 +168,7 @@ MALFORMED = {
     "GET": ("", "r", "r a extra"),
     "ROSTER": ("", "r USER", "r USER u1 USER u1", "r CURSOR", "r COUNT", "r COUNT 0", "r COUNT 10001", "r ENDED ENDED", "r extra"),
     "COUNT": ("", "r extra"),
-    "INSPECT": ("", "r SESSION", "r SESSION a SESSION a", "r CURSOR", "r COUNT", "r COUNT 0", "r COUNT 10001", "r extra", "r ENDED"),
+    "INSPECT": ("", "r SESSION", "r SESSION a SESSION a", "r CURSOR", "r COUNT", "r COUNT 0", "r COUNT 10001", "r extra", "r USER", "r ENDED ENDED"),
     "POLICY": ("", "r extra"),
     "SETPOLICY": (
         "",

@@ -480,5 +480,7 @@ def test_own_12_departure_of_what_is_gone(client):
             status, left_ms, _ = client(f"LEASE.RENEW r {session} {epoch} 1 STATE closed")
             assert (status, left_ms) == (b"gone", 0)
         assert client("LEASE.RENEW r nobody 1 1 STATE closed") == [b"gone", 0, 0]
+        for option in ("META", b"x" * 5000), ("TTL", 5), ("TTL", 2**62):
+            assert client("LEASE.RENEW", "r", "ended", 1, 1, "STATE", "closed", *option)[0] == b"gone"
         assert client.refusal("LEASE.LEAVE r bound 1 TOKEN guess") == "DENIED token"
         assert client.refusal("LEASE.RENEW r bound 1 1 STATE closed TOKEN guess") == "DENIED token"

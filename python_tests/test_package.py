@@ -46,7 +46,16 @@ def test_what_is_in_it(unpacked):
     sums = dict(reversed(line.split("  ", 1)) for line in (unpacked / "SHA256SUMS").read_text().splitlines())
     files = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
     assert sums.keys() | {"SHA256SUMS"} == files
-    assert files > {"libredis_lease.so", "libredis_lease.so.debug", "LICENSE", "NOTICE", "README.md", "CHANGELOG.md", "examples/redis-lease.conf"}
+    assert files > {
+        "libredis_lease.so",
+        "libredis_lease.so.debug",
+        "LICENSE",
+        "NOTICE",
+        "README.md",
+        "CHANGELOG.md",
+        "examples/redis-lease.conf",
+        "scripts/watch.py",
+    }
     output("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=unpacked)
     links = re.findall(r"\]\((?!https:)([^)#]+)", (unpacked / "README.md").read_text())
     assert links and not [link for link in links if not (unpacked / link).exists()]

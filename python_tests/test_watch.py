@@ -90,7 +90,7 @@ def test_it_survives_a_restart(server):
         terminal.shows("opened        ann default tab1")
         server.stop("save")
         terminal.shows("r: no server since ")
-        terminal.shows("Connection refused")
+        terminal.shows(f" connecting to 127.0.0.1:{server.port}")
         server.start()
         terminal.shows("r: 1 leases, 1 users, n ")
         on(server)("LEASE.OPEN r ben SESSION tab2")

@@ -25,7 +25,7 @@ for path in "$HOME" "$PWD"; do
   fi
 done
 
-git ls-files README.md ARCHITECTURE.md CHANGELOG.md LICENSE docs examples | xargs cp --parents --target-directory "$files"
+git ls-files README.md ARCHITECTURE.md CHANGELOG.md LICENSE docs examples scripts/watch.py | xargs cp --parents --target-directory "$files"
 python3 scripts/licences.py >"$files/NOTICE"
 (cd "$files" && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
 chmod -R u=rwX,go=rX "$files"

@@ -19,9 +19,9 @@ cat <<TEXT
 
 The server listens on port $port. In another terminal, open a lease, renew it, and read what happened to it:
 
-  redis-cli -p $port LEASE.OPEN class ann SESSION tab1 TTL 10000
-  redis-cli -p $port LEASE.RENEW class tab1 1 1
-  redis-cli -p $port XRANGE '{class}:events' - +
+  redis-cli -p $port LEASE.OPEN hall ann SESSION tab1 TTL 10000
+  redis-cli -p $port LEASE.RENEW hall tab1 1 1
+  redis-cli -p $port XRANGE '{hall}:events' - +
 
 Ten seconds without a RENEW, and the last line shows the removal too. Ctrl-C stops the server.
 

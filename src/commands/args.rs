@@ -16,8 +16,12 @@ const NOT_AN_INTEGER: Refusal = Refusal::Bad("value is not an integer or out of 
 const EMPTY_ID: Refusal = Refusal::Bad("an id must not be empty");
 const EMPTY_TOKEN: Refusal = Refusal::Bad("a token must not be empty");
 const COUNT_RANGE: Refusal = Refusal::Bad("COUNT must be between 1 and 10000");
-const BAD_ROOM: Refusal =
-    Refusal::Bad("this key cannot name a room: it is empty, named like a stream, all hash tag, or has a stray brace");
+const EMPTY_ROOM: Refusal = Refusal::Bad("this key cannot name a room: it is empty");
+const LIKE_A_STREAM: Refusal =
+    Refusal::Bad("this key cannot name a room: it ends in :events or :log, as rooms' streams do");
+const ALL_TAG: Refusal = Refusal::Bad("this key cannot name a room: it is all hash tag; leave the outer braces out");
+const STRAY_BRACE: Refusal =
+    Refusal::Bad("this key cannot name a room in a cluster: a } without its { takes the room's streams to other slots");
 
 /// The most a reading command returns at once.
 pub const MAX_COUNT: u64 = 10_000;
@@ -73,12 +77,17 @@ pub fn within(id: &[u8], max_id_bytes: u64) -> Result<(), Refusal> {
 /// Rule 4. A key with a hash tag has the streams `k:events` and `k:log`, any other `{k}:events` and `{k}:log`: so a
 /// key may neither look like such a stream nor be all tag, and in a cluster the streams must share its slot.
 pub fn room(key: &[u8], cluster: bool) -> Result<&[u8], Refusal> {
-    let looks_derived = key.ends_with(b":events") || key.ends_with(b":log");
-    let all_tag = key.starts_with(b"{") && key.ends_with(b"}");
-    if key.is_empty() || looks_derived || all_tag || (cluster && streams_stray(key)) {
-        return Err(BAD_ROOM);
+    if key.is_empty() {
+        Err(EMPTY_ROOM)
+    } else if key.ends_with(b":events") || key.ends_with(b":log") {
+        Err(LIKE_A_STREAM)
+    } else if key.starts_with(b"{") && key.ends_with(b"}") {
+        Err(ALL_TAG)
+    } else if cluster && streams_stray(key) {
+        Err(STRAY_BRACE)
+    } else {
+        Ok(key)
     }
-    Ok(key)
 }
 
 /// Whether `{k}:…` of a key without a tag would hash something else than `k`: its tag ends at the first brace in `k`.

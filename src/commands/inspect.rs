@@ -29,8 +29,10 @@ pub const SPEC: CommandSpec = CommandSpec {
     args: &[
         Arg::ROOM,
         Arg::text("session").token("SESSION").optional(),
+        Arg::text("user").token("USER").optional(),
         Arg::int("cursor").token("CURSOR").optional(),
         Arg::int("n").token("COUNT").optional(),
+        Arg::flag("ended", "ENDED").optional(),
     ],
     entry: command_entry!(run),
 };
@@ -45,7 +47,9 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     while let Some(option) = options.next()? {
         match option {
             "SESSION" => session = Some(options.id()?),
+            "USER" => request.user = Some(options.id()?),
             "CURSOR" => request.cursor = options.int()?,
+            "ENDED" => request.ended = true,
             _ => request.count = options.count()? as usize,
         }
     }

@@ -1,6 +1,6 @@
 //! LEASE.KICK: ends the leases of a user, a device or a holder. They may open again.
 
-use super::args::{self, Options, SYNTAX};
+use super::args::{self, Options};
 use super::spec::{Arg, CommandSpec, KeyAccess};
 use crate::core::refusal::Refusal;
 use crate::server::api::Ctx;
@@ -9,16 +9,19 @@ use crate::server::keys::Key;
 use crate::server::strings::Args;
 use crate::server::{role, rooms, unit};
 
+const USER: Arg = Arg::text("user").token("USER");
+const DEVICE: Arg = Arg::text("device").token("DEVICE");
+
 pub const SPEC: CommandSpec = CommandSpec {
     name: "lease.kick",
     summary: "Ends the active leases of a user, of a device, or of a user's device",
     complexity: "O(N) with N being the leases of the user; by device alone, of the room",
     since: "0.1.0",
-    arity: -4,
+    arity: -2,
     flags: "write",
     categories: "dangerous",
     key: KeyAccess::Remove,
-    args: &[Arg::ROOM, Arg::text("user").token("USER").optional(), Arg::text("device").token("DEVICE").optional()],
+    args: &[Arg::ROOM, Arg::one_of("whom", &[Arg::block("holder", &[USER, DEVICE.optional()]), DEVICE])],
     entry: command_entry!(run),
 };
 
@@ -33,7 +36,7 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         }
     }
     if user.is_none() && device.is_none() {
-        return Err(SYNTAX);
+        return Err(Refusal::Bad("name a USER, a DEVICE or both"));
     }
     role::check_may_decide(ctx)?;
     let (name, env) = (args.str(1), rooms::env());

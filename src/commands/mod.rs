@@ -27,6 +27,8 @@ pub mod stats;
 
 use spec::CommandSpec;
 
+use crate::core::refusal::Refusal;
+
 /// Every command the module registers.
 pub const COMMANDS: &[&CommandSpec] = &[
     &open::SPEC,
@@ -60,3 +62,9 @@ pub const COMMANDS: &[&CommandSpec] = &[
     &help::SPEC,
     &apply::SPEC,
 ];
+
+/// How the command called so is written, if the refusal says that it was written otherwise.
+pub fn syntax_broken(name: &[u8], refusal: &Refusal) -> Option<String> {
+    let is_called = |spec: &&&CommandSpec| spec.name.as_bytes().eq_ignore_ascii_case(name);
+    (*refusal == args::SYNTAX).then(|| COMMANDS.iter().find(is_called))?.map(|spec| spec.syntax())
+}

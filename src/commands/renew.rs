@@ -66,12 +66,13 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     if args.len() == PLAIN {
         return renew(ctx, name, &beat, &Extra::default(), true, &env);
     }
-    let extra = parse(args, &mut beat, &env)?;
-    if extra.meta.is_some() && flags.out_of_memory() {
-        return Err(Refusal::OutOfMemory);
-    }
+    let extra = parse(args, &mut beat)?;
     if extra.signal == Some(Signal::Closed) {
         return close(ctx, name, &beat, &extra, &env);
+    }
+    check(&extra, &env)?;
+    if extra.meta.is_some() && flags.out_of_memory() {
+        return Err(Refusal::OutOfMemory);
     }
     renew(ctx, name, &beat, &extra, false, &env)
 }
@@ -86,7 +87,7 @@ fn heartbeat(args: Args<'_>, cluster: bool) -> Result<Heartbeat<'_>, Refusal> {
     })
 }
 
-fn parse<'a>(args: Args<'a>, beat: &mut Heartbeat<'a>, env: &Env) -> Result<Extra<'a>, Refusal> {
+fn parse<'a>(args: Args<'a>, beat: &mut Heartbeat<'a>) -> Result<Extra<'a>, Refusal> {
     let mut extra = Extra::default();
     let mut options = Options::after(args, PLAIN, SPEC.args);
     while let Some(option) = options.next()? {
@@ -98,13 +99,18 @@ fn parse<'a>(args: Args<'a>, beat: &mut Heartbeat<'a>, env: &Env) -> Result<Extr
             _ => beat.token = Some(options.value()?),
         }
     }
+    Ok(extra)
+}
+
+/// Not asked of a session that closes: it ends whatever META and TTL it brings along.
+fn check(extra: &Extra, env: &Env) -> Result<(), Refusal> {
     if let Some(ttl_ms) = extra.ttl_ms {
         check_ttl(ttl_ms, env)?;
     }
     if extra.meta.is_some_and(|meta| meta.len() as u64 > env.settings.max_meta_bytes()) {
         return Err(Refusal::Limit(Limit::Meta));
     }
-    Ok(extra)
+    Ok(())
 }
 
 /// From the primary or the AOF: accepted there, so nobody asks the clock whether it is allowed.

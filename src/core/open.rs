@@ -220,6 +220,6 @@ pub fn check_ttl(ttl_ms: u64, env: &Env) -> Result<(), Refusal> {
     if (env.settings.ttl_min_ms()..=env.settings.ttl_max_ms()).contains(&ttl_ms) {
         Ok(())
     } else {
-        Err(Refusal::Bad("TTL is outside ttl-min-ms and ttl-max-ms"))
+        Err(Refusal::Bad("TTL is in ms, and outside ttl-min-ms and ttl-max-ms"))
     }
 }

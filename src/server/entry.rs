@@ -13,6 +13,7 @@ use redis_module::raw::{RedisModuleCtx, RedisModuleEvent, RedisModuleString, Red
 use super::api::{api, Ctx, OK};
 use super::strings::{Args, Str};
 use super::{load, log, metrics};
+use crate::commands;
 use crate::core::refusal::Refusal;
 
 /// What a command does with its arguments. A refusal is answered for it; it has written no reply then.
@@ -74,7 +75,10 @@ pub unsafe fn run_command(
         Some(Ok(())) => {}
         Some(Err(refusal)) => {
             metrics::rejected(&refusal);
-            ctx.reply().error(&refusal);
+            match commands::syntax_broken(args.get(0), &refusal) {
+                Some(syntax) => ctx.reply().error(&format_args!("{refusal}; {syntax}")),
+                None => ctx.reply().error(&refusal),
+            }
         }
         None => ctx.reply().error(&"ERR internal error; the server's log tells where"),
     }

@@ -230,7 +230,10 @@ impl Setting {
                 number.filter(|number| *number >= least).ok_or("value is not an integer or out of range")
             }
             Domain::YesNo => place(YES_NO, text).ok_or("value must be yes or no"),
-            Domain::Words(words) => place(words, text).ok_or("value is none of the words this setting takes"),
+            Domain::Words(words) => place(words, text).ok_or(match self {
+                Self::EventsScope => "value must be room, tag or node",
+                _ => "value must be open or granted",
+            }),
         }
     }
 
