@@ -74,6 +74,11 @@ def test_json_of_a_room(server):
     assert (lease["session"], lease["user"], lease["meta"]) == ("tab1", 'a "b" é', "x\ny")
     assert "\n" not in raw and "\\u" not in raw
     assert json.loads(cli(server, "--raw", "LEASE.INSPECT", "r", "SESSION", "tab1"))["lease"] == lease
+    server.call("LEASE.OPEN r other SESSION tab2")
+    server.call("LEASE.LEAVE r tab2 1")
+    for options, sessions in ((), ["tab1"]), (("USER", "other"), []), (("USER", "other", "ENDED"), ["tab2"]), (("ENDED",), ["tab1", "tab2"]):
+        listed = json.loads(cli(server, "--raw", "LEASE.INSPECT", "r", *options))["leases"]
+        assert sorted(lease["session"] for lease in listed) == sessions
     roster = json.loads(cli(server, "--json", "-3", "LEASE.ROSTER", "r"))
     assert roster["leases"][0] | {"session": "tab1", "user": 'a "b" é', "state": "active"} == roster["leases"][0]
     assert cli(server, "--json", "LEASE.INSPECT", "nowhere") == "null"
