@@ -88,6 +88,10 @@ impl<T> Slab<T> {
         if let Some(free) = page.slots.get_mut(place) {
             *free = Some(record);
         }
+        // Else a page that is filled and emptied by one, over and over, would stand there once for each time.
+        if page.len == Self::PAGE && self.roomy.peek() == Some(&Reverse(index as u32)) {
+            self.roomy.pop();
+        }
         (index as u32).saturating_mul(Self::PAGE).saturating_add(place as u32)
     }
 
@@ -227,6 +231,18 @@ mod tests {
         assert_eq!(s.end(), 1);
         s.remove(0);
         assert_eq!((s.end(), s.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_full_page_that_is_used_over_and_over_takes_no_more() {
+        let mut s = Slab::default();
+        (0..10 * Slab::<[u64; 9]>::PAGE).for_each(|slot| assert_eq!(s.insert([0u64; 9]), slot));
+        let full = s.heap_bytes();
+        for slot in (0..10 * Slab::<[u64; 9]>::PAGE).cycle().step_by(37).take(100_000) {
+            s.remove(slot);
+            assert_eq!(s.insert([0; 9]), slot);
+        }
+        assert!(s.heap_bytes() <= full + 100, "{} after {full}", s.heap_bytes());
     }
 
     proptest! {
