@@ -240,12 +240,12 @@ impl Room {
         let (place, user) = (lease.place, lease.user);
         self.deadlines.remove(place, &mut self.leases);
         self.tombstones.push(e.tombstone_until, slot, &mut self.leases);
-        let device = self.extras.get(&slot).and_then(|x| x.device.as_ref());
+        let device = self.extras.get(slot).and_then(|x| x.device.as_ref());
         self.users.end(user, device.map_or(DEFAULT_DEVICE, Id::as_bytes));
         let observed = e.closing.and_then(|c| c.observed_at);
         // As a snapshot wants it, whatever the bytes said: of a superseded lease, and of no other, an epoch not below its own.
         let replaced_by = (e.reason == Reason::Superseded).then(|| e.replaced_by.unwrap_or_default().max(e.epoch));
-        let had_limit = self.extras.get(&slot).is_some_and(|x| x.span_ms.is_some() || x.grant_until.is_some());
+        let had_limit = self.extras.get(slot).is_some_and(|x| x.span_ms.is_some() || x.grant_until.is_some());
         if had_limit || observed.is_some() || replaced_by.is_some() {
             self.edit_extras(slot, |x| {
                 x.span_ms = None;

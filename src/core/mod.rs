@@ -57,6 +57,7 @@ pub mod wire;
 mod apply;
 mod expire;
 mod log;
+mod sparse;
 
 mod token;
 mod users;

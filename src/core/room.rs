@@ -12,7 +12,7 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::DefaultHashBuilder;
 
 use super::access::Access;
 use super::cursor::Cursors;
@@ -26,6 +26,7 @@ use super::policy::{OwnPolicy, Policy, Settings};
 use super::queue::{Queue, Queued};
 use super::refusal::{Denied, Refusal, Stale};
 use super::slab::Slab;
+use super::sparse::Sparse;
 use super::time::{Now, MAX};
 use super::token;
 use super::users::{Users, NONE};
@@ -63,7 +64,7 @@ pub struct Room {
     /// Under a name whose streams it did not write; a write has yet to carry that.
     pub(super) arrived: bool,
     pub(super) leases: Slab<Lease>,
-    pub(super) extras: HashMap<u32, Box<Extras>>,
+    pub(super) extras: Sparse<Extras>,
     pub(super) sessions: Index,
     pub(super) users: Users,
     pub(super) deadlines: Queue,
@@ -266,7 +267,7 @@ impl Room {
         if !lease.flags.extras() {
             return None;
         }
-        self.extras.get(&slot).map(|e| &**e)
+        self.extras.get(slot)
     }
 
     pub(super) fn session_id(&self, slot: u32, lease: &Lease) -> Id {
@@ -305,7 +306,7 @@ impl Room {
     }
 
     fn long_session(&self, slot: u32) -> &[u8] {
-        self.extras.get(&slot).and_then(|e| e.long_session.as_deref()).unwrap_or_default()
+        self.extras.get(slot).and_then(|e| e.long_session.as_deref()).unwrap_or_default()
     }
 
     // ---------------------------------------------------------------- checks
@@ -428,19 +429,16 @@ impl Room {
         self.tombstones.remove(place, &mut self.leases);
         self.users.forget(user, device.as_bytes(), slot);
         self.leases.remove(slot);
-        self.extras.remove(&slot);
-        if self.extras.capacity() > 32 && self.extras.len() <= self.extras.capacity() / 4 {
-            self.extras.shrink_to(self.extras.len().saturating_mul(2));
-        }
+        self.extras.remove(slot);
     }
 
     pub(super) fn edit_extras(&mut self, slot: u32, edit: impl FnOnce(&mut Extras)) {
         let Some(lease) = self.leases.get_mut(slot) else { return };
-        let extras = self.extras.entry(slot).or_default();
+        let extras = self.extras.get_or_default(slot);
         edit(extras);
-        lease.flags.set_extras(**extras != Extras::default());
+        lease.flags.set_extras(*extras != Extras::default());
         if !lease.flags.extras() {
-            self.extras.remove(&slot);
+            self.extras.remove(slot);
         }
     }
 
@@ -471,9 +469,7 @@ impl Room {
     pub fn move_extras(&mut self, mover: &impl Mover, first: u32, most: u32) -> Option<u32> {
         let after = first.saturating_add(most);
         for slot in first..after.min(self.leases.end()) {
-            if let Some(extras) = self.extras.remove(&slot) {
-                self.extras.insert(slot, mover.boxed(extras));
-            }
+            self.extras.rehouse(slot, |extras| mover.boxed(extras));
         }
         (after < self.leases.end()).then_some(after)
     }
@@ -485,8 +481,7 @@ impl Room {
 
     /// Bytes the room has allocated beyond itself.
     pub fn heap_bytes(&self) -> usize {
-        let extras =
-            self.extras.values().map(|e| e.heap_bytes()).fold(self.extras.allocation_size(), usize::saturating_add);
+        let extras = self.extras.values().map(Extras::heap_bytes).fold(self.extras.heap_bytes(), usize::saturating_add);
         [
             self.leases.heap_bytes(),
             self.sessions.heap_bytes(),
@@ -511,9 +506,9 @@ fn hash_session(hasher: &DefaultHashBuilder, key: SessionKey, session: &[u8]) ->
     }
 }
 
-fn hash_slot(hasher: &DefaultHashBuilder, leases: &Slab<Lease>, extras: &HashMap<u32, Box<Extras>>, slot: u32) -> u64 {
+fn hash_slot(hasher: &DefaultHashBuilder, leases: &Slab<Lease>, extras: &Sparse<Extras>, slot: u32) -> u64 {
     let Some(lease) = leases.get(slot) else { return 0 };
-    let long = extras.get(&slot).and_then(|e| e.long_session.as_deref()).unwrap_or_default();
+    let long = extras.get(slot).and_then(|e| e.long_session.as_deref()).unwrap_or_default();
     match lease.session {
         SessionKey::Uuid(uuid) => hasher.hash_one(uuid),
         key => hasher.hash_one(key.text(long).as_bytes()),
