@@ -559,3 +559,27 @@ def test_sec_03_coarse_times(client):
         removed = client.events(room)[-1]
         assert (removed["type"], removed["due"], "lag_ms" in removed, "seq" in removed) == ("removed", start + 2 * STEP, False, False)
         assert client(f"LEASE.GET {room} a")["ended_at"] == start + 2 * STEP
+
+
+DEVICES = """
+for number = 1, 20000 do
+    redis.call('LEASE.OPEN', KEYS[1], 'u', 'DEVICE', 'd' .. number, 'TTL', 3600000)
+end
+"""
+
+
+@pytest.mark.ways("plain-resp3")
+@pytest.mark.no_restart("a matter of running time only")
+def test_sec_02_one_device_of_many(client):
+    """SEC-02 Revocation: KICK and REVOKE of a holder look at that holder alone, however many devices its user has."""
+    server, took = client.server, []
+    server.call("EVAL", DEVICES, 1, "r")
+    for number in range(1, 6):
+        server.call("CONFIG RESETSTAT")
+        assert client(f"LEASE.KICK r USER u DEVICE d{number}") == 1
+        assert client(f"LEASE.REVOKE r u DEVICE d{number + 5}") == [b"ok", 1]
+        stats = server.info("commandstats")
+        took.append(max(int(stats[f"cmdstat_lease.{name}"].split("usec=")[1].split(",")[0]) for name in ("kick", "revoke")))
+    assert client("LEASE.KICK r USER u DEVICE d1") == client("LEASE.KICK r USER u DEVICE none") == client("LEASE.KICK r USER v DEVICE d9") == 0
+    assert client("LEASE.COUNT r") == [19990, 1]
+    assert min(took) < 300, f"µs: {took}"  # to look at all takes 500 at the least

@@ -278,7 +278,10 @@ impl Room {
                 Some(device) => record.devices.push(device.clone()),
             }
         });
-        self.tell_leases(r.user.as_bytes());
+        // A mark on a device leaves the grant as it was.
+        if r.device.is_none() {
+            self.tell_leases(r.user.as_bytes());
+        }
     }
 
     fn end_grant(&mut self, user: &[u8]) {

@@ -6,7 +6,7 @@
 //! 3. KICK is one step for all it ends; what is overdue is left to the reaper.
 
 use super::effect::{Effect, Lingered};
-use super::lease::{Phase, Reason};
+use super::lease::{Lease, Phase, Reason};
 use super::plan::{Plan, Removal};
 use super::refusal::Refusal;
 use super::room::{Env, Room};
@@ -72,13 +72,13 @@ impl Room {
         reason: Reason,
         env: &Env,
     ) -> u64 {
-        let on_device = |slot: &u32| match (device, self.leases.get(*slot)) {
-            (Some(device), Some(lease)) => self.device_of(*slot, lease) == device,
-            (None, Some(_)) => true,
-            (_, None) => false,
+        let slots = match (user, device) {
+            (Some(user), Some(device)) => self.live_slot_of(user, device, env.now.mono).into_iter().collect(),
+            _ => self.live_slots(user, env.now.mono),
         };
-        let mut slots = self.live_slots(user, env.now.mono);
-        slots.retain(on_device);
+        let on_device = |lease: &(u32, &Lease)| device.is_none_or(|device| self.device_of(lease.0, lease.1) == device);
+        let leases = slots.into_iter().filter_map(|slot| Some((slot, self.leases.get(slot)?))).filter(on_device);
+        let mut slots: Vec<u32> = leases.map(|(slot, _)| slot).collect();
         self.sort_by_opening(&mut slots);
         let mut going = hashbrown::HashMap::<u32, u32>::new();
         let leases: Vec<_> = slots.iter().filter_map(|slot| Some((*slot, self.leases.get(*slot)?))).collect();

@@ -442,6 +442,12 @@ impl Room {
         }
     }
 
+    /// The slot of a holder's live lease.
+    pub(super) fn live_slot_of(&self, user: &[u8], device: &[u8], mono: u64) -> Option<u32> {
+        let holder = self.users.holder(self.users.find(user)?, device)?;
+        self.leases.get(holder.newest).filter(|lease| lease.is_live(mono)).map(|_| holder.newest)
+    }
+
     /// Slots of the live leases of a user, or of everyone's.
     pub(super) fn live_slots(&self, user: Option<&[u8]>, mono: u64) -> Vec<u32> {
         let live = |slot: &u32| self.leases.get(*slot).is_some_and(|l| l.is_live(mono));
