@@ -274,6 +274,23 @@ def test_log_06_messages_that_tell_no_time(client):
     assert left() == []
 
 
+@pytest.mark.server(redis={"stream-node-max-entries": 1})
+@pytest.mark.no_restart("the log is not the module's own")
+@TWO_WAYS
+def test_log_06_messages_that_tell_no_moment(client):
+    """LOG-06 A log that is never trimmed; a hold: an imported `at` that is no moment is none, and later messages tell their own."""
+    for number, at in enumerate((500, "yesterday", "1e3", -5, 2**63 - 1, 2**64, 2000), 1):
+        client.raw("XADD", LOG, f"{number}-0", "id", f"m{number}", "user", "bot", "at", at, "payload", "x")
+    client.advance(2000)
+    client("LEASE.SETPOLICY r retain-ms 1000")
+    assert client.sent("LEASE.POST r bot new x")["at"] == 2000
+    client("LEASE.UNHOLD r orphan")
+    client.advance(0)
+    assert length(client, LOG) == [7]
+    client.advance(1000)
+    assert length(client, LOG) == [0]
+
+
 @pytest.mark.no_restart("the log is not the module's own")
 @TWO_WAYS
 def test_log_06_a_long_log_that_tells_no_time(client):

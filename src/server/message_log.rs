@@ -18,7 +18,7 @@ use crate::core::policy::integer;
 use crate::core::refusal::Refusal;
 use crate::core::replay::Edges;
 use crate::core::retention::Found;
-use crate::core::time::MAX;
+use crate::core::time::{Ms48, MAX};
 
 /// The log of a room.
 pub fn name_of(room: &[u8]) -> Vec<u8> {
@@ -108,8 +108,7 @@ impl Messages<'_> {
     fn at(&mut self) -> u64 {
         for _ in 0..ASKED_FOR_TIME {
             while let Some((field, value)) = self.field() {
-                let at = if field.lend().bytes() == b"at" { integer(value.lend().bytes()) } else { None };
-                if let Some(at) = at {
+                if let Some(at) = accepted_at(&field, &value) {
                     return at;
                 }
             }
@@ -119,6 +118,11 @@ impl Messages<'_> {
         }
         MAX
     }
+}
+
+/// When a message was accepted, if this field tells. A moment that no room can note is none: nothing after it could be later.
+fn accepted_at(field: &OwnedStr, value: &OwnedStr) -> Option<u64> {
+    (field.lend().bytes() == b"at").then(|| integer(value.lend().bytes()).filter(|at| *at <= Ms48::MAX))?
 }
 
 /// What the log's stream shows of the messages up to `newest`. A log that is none of the room's shows nothing.
@@ -180,7 +184,7 @@ pub fn remembered(ctx: Ctx, room: &[u8], first: u64, last: u64, portion: Portion
                 b"user" => message.user = Some(value),
                 b"id" => message.id = Some(value),
                 b"payload" => message.payload = Some(value),
-                b"at" => message.at = integer(value.lend().bytes()).unwrap_or(0),
+                b"at" => message.at = accepted_at(&field, &value).unwrap_or(0),
                 _ => {}
             }
         }
