@@ -123,6 +123,25 @@ def test_time_01_the_wall_clock_moves_forward(wall_clock, stepped):
 # -------------------------------------------------------------------- TIME-02
 
 
+@pytest.mark.server(clock=None, lease={"ttl-min-ms": 1, "tombstone-ms": 1})
+@pytest.mark.ways(*THREE_WAYS[:1])
+def test_time_02_nothing_due_for_an_hour(client):
+    """TIME-02 A clock that stands still: a server whose rooms have nothing to do until they go for being empty has nothing to do either."""
+    for number in range(10):
+        client(f"LEASE.OPEN r{number} u1 TTL {200 + number * 10}")
+    wait_until(lambda: client.server.lease_info()["tombstones"] == client.server.lease_info()["active_leases"] == 0)
+    assert client.server.lease_info()["rooms"] == 10
+    assert busy_s(client.server, 1) < 0.1
+
+
+def busy_s(server, seconds):
+    """Of the processor, while nobody asks for anything."""
+    before = server.info("cpu")
+    time.sleep(seconds)  # the time that must not be used
+    after = server.info("cpu")
+    return sum(float(after[name]) - float(before[name]) for name in ("used_cpu_sys", "used_cpu_user"))
+
+
 @pytest.mark.ways(*THREE_WAYS)
 @pytest.mark.parametrize("seconds", (2, pytest.param(30, marks=pytest.mark.load)))
 def test_time_02_a_clock_that_stands_still(client, seconds):
@@ -131,14 +150,12 @@ def test_time_02_a_clock_that_stands_still(client, seconds):
     for number in range(100):
         client(f"LEASE.OPEN r u{number} TTL 1000")
     with client.nothing_changes():
-        before, slices = client.server.info("cpu"), client.server.lease_info()["reap_slices"]
-        time.sleep(seconds)  # the time that must not count
-        after = client.server.info("cpu")
+        slices = client.server.lease_info()["reap_slices"]
+        busy = busy_s(client.server, seconds)
         assert client.server.lease_info()["reap_slices"] - slices <= 2
         assert client.refusal("LEASE.CLOCK SET 4999") == "ERR"
         assert client("LEASE.CLOCK GET") == 5000
     assert client("LEASE.COUNT r") == [100, 100]
-    busy = sum(float(after[name]) - float(before[name]) for name in ("used_cpu_sys", "used_cpu_user"))
     assert busy < seconds * 0.05
     client.advance(1000)
     assert client("LEASE.COUNT r") == [0, 0]

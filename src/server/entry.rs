@@ -97,15 +97,16 @@ pub fn hide(index: usize) {
     SECRETS.set(secrets);
 }
 
-/// The server counts in microseconds from 1970: a wait without end would overflow and fire at once.
-const LONGEST_WAIT_MS: u64 = 1 << 40;
+/// Some 36 minutes. Redis 7.0 takes the wait that is left after one timer has fired for microseconds in 32 bits: from a longer one
+/// it makes a moment that has passed, and turns round without a pause for as long.
+const LONGEST_WAIT_MS: u64 = i32::MAX as u64 / 1000;
 
 /// A timer that has been started and not fired.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Timer(RedisModuleTimerID);
 
 impl Timer {
-    /// Calls `handler` once, `after_ms` from now by the wall clock: a backward step delays it.
+    /// Calls `handler` once, `after_ms` from now by the wall clock, or earlier if that is long: a backward step delays it.
     pub fn start(ctx: Ctx, after_ms: u64, handler: TimerHandler) -> Self {
         let after_ms = after_ms.min(LONGEST_WAIT_MS) as i64;
         // SAFETY: the context is live; the data is the handler's address, which outlives every timer.
