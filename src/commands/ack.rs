@@ -30,7 +30,6 @@ pub const SPEC: CommandSpec = CommandSpec {
 };
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::hide_tokens(args);
     args::room(args.get(1), ctx.in_cluster())?;
     let session = args::id(args.get(2))?;
     let mut ack = Ack { session, epoch: args::int(args.get(3))?, token: None, seq: args::int(args.get(4))? };

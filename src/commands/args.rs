@@ -8,7 +8,6 @@
 use crate::commands::spec::{Arg, ArgKind};
 use crate::core::policy::integer;
 use crate::core::refusal::{Limit, Refusal};
-use crate::server::entry;
 use crate::server::strings::Args;
 
 pub const SYNTAX: Refusal = Refusal::Bad("syntax error");
@@ -45,17 +44,6 @@ pub fn id(text: &[u8]) -> Result<&[u8], Refusal> {
         return Err(EMPTY_ID);
     }
     Ok(text)
-}
-
-/// Hides what follows the word TOKEN or GRANT-TOKEN, anywhere behind the room, from SLOWLOG and MONITOR. Before
-/// anything is checked: a command that is refused shows up there all the same. A word too many hidden does no harm.
-pub fn hide_tokens(args: Args<'_>) {
-    for at in 2..args.len() {
-        let word = args.get(at);
-        if word.eq_ignore_ascii_case(b"TOKEN") || word.eq_ignore_ascii_case(b"GRANT-TOKEN") {
-            entry::hide(at + 1);
-        }
-    }
 }
 
 /// A token that something is to be bound to: not an empty one.

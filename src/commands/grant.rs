@@ -69,7 +69,6 @@ pub const GRANTS: CommandSpec = CommandSpec {
 };
 
 fn grant(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::hide_tokens(args);
     args::room(args.get(1), ctx.in_cluster())?;
     let env = rooms::env();
     let level = Level::parse(args.get(3)).ok_or(Refusal::Bad("the level is READ or WRITE"))?;

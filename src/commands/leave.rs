@@ -30,7 +30,6 @@ pub const SPEC: CommandSpec = CommandSpec {
 };
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::hide_tokens(args);
     args::room(args.get(1), ctx.in_cluster())?;
     let (session, epoch) = (args::id(args.get(2))?, args::int(args.get(3))?);
     let (mut linger_ms, mut token) = (0, None);

@@ -7,7 +7,7 @@ use crate::core::heartbeat::{Extra, Heartbeat, Pulse};
 use crate::core::refusal::{Limit, Refusal};
 use crate::core::room::Env;
 use crate::server::api::Ctx;
-use crate::server::entry::{self, command_entry};
+use crate::server::entry::command_entry;
 use crate::server::keys::Key;
 use crate::server::strings::{Args, Str};
 use crate::server::{deadlines, metrics, role, rooms, unit};
@@ -37,7 +37,7 @@ pub const SPEC: CommandSpec = CommandSpec {
             ],
         ),
     ],
-    entry: command_entry!(run),
+    entry: command_entry!(run, redact),
 };
 
 const MOST_ITEMS: usize = 1024;
@@ -49,7 +49,6 @@ enum Beat {
 }
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    hide_tokens(args);
     args::room(args.get(1), ctx.in_cluster())?;
     let items = parse(args)?;
     role::check_may_decide(ctx)?;
@@ -74,14 +73,14 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Before anything is checked, as `args::hide_tokens`; where items are incomplete, nobody knows which word is a token.
-fn hide_tokens(args: Args<'_>) {
-    if !args.get(2).eq_ignore_ascii_case(b"TOKENS") {
-        return;
+/// Tokens go by their place, not by a word. In a command that was refused as a whole nobody knows which word is one, so
+/// all behind the room is redacted; in one that was understood only the items of TOKENS have any.
+fn redact(ctx: Ctx, args: Args<'_>, refused: bool) {
+    if refused {
+        (2..args.len()).for_each(|at| ctx.redact(at));
+    } else if args.get(2).eq_ignore_ascii_case(b"TOKENS") {
+        (2..args.len()).step_by(ITEM_WITH_TOKEN.len()).skip(1).for_each(|at| ctx.redact(at));
     }
-    let size = ITEM_WITH_TOKEN.len();
-    let complete = (args.len() - 3) % size == 0;
-    (3..args.len()).filter(|at| !complete || (at - 3) % size == size - 1).for_each(entry::hide);
 }
 
 /// All items, or a refusal for all.

@@ -39,7 +39,6 @@ pub const SPEC: CommandSpec = CommandSpec {
 };
 
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::hide_tokens(args);
     let env = rooms::env();
     let open = parse(ctx, args, &env)?;
     role::check_may_decide(ctx)?;

@@ -11,7 +11,7 @@ use crate::core::open::check_ttl;
 use crate::core::refusal::{Limit, Refusal};
 use crate::core::room::Env;
 use crate::server::api::Ctx;
-use crate::server::entry::command_entry;
+use crate::server::entry::{self, command_entry};
 use crate::server::keys::Key;
 use crate::server::strings::{Args, Str};
 use crate::server::{deadlines, metrics, rooms, unit};
@@ -36,7 +36,7 @@ pub const SPEC: CommandSpec = CommandSpec {
         Arg::unix_time("unix-ms").token("OBSERVED").optional(),
         Arg::text("token").token("TOKEN").optional(),
     ],
-    entry: command_entry!(run),
+    entry: command_entry!(run, redact),
 };
 
 const UNKNOWN_STATE: Refusal = Refusal::Bad(
@@ -49,13 +49,7 @@ const PLAIN: usize = 5;
 fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     let flags = ctx.flags();
     let name = args.str(1);
-    let mut beat = match heartbeat(args, ctx.in_cluster()) {
-        Ok(beat) if args.len() == PLAIN => beat,
-        beat => {
-            args::hide_tokens(args);
-            beat?
-        }
-    };
+    let mut beat = heartbeat(args, ctx.in_cluster())?;
     let env = rooms::env();
     if flags.replicated() || flags.loading() {
         return replay(ctx, name, &beat, &env);
@@ -75,6 +69,13 @@ fn run(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
         return Err(Refusal::OutOfMemory);
     }
     renew(ctx, name, &beat, &extra, false, &env)
+}
+
+/// A plain heartbeat that was accepted has ids and numbers and no token: nobody reads it once more.
+fn redact(ctx: Ctx, args: Args<'_>, refused: bool) {
+    if refused || args.len() != PLAIN {
+        entry::redact_tokens(ctx, args, refused);
+    }
 }
 
 fn heartbeat(args: Args<'_>, cluster: bool) -> Result<Heartbeat<'_>, Refusal> {

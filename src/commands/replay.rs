@@ -91,7 +91,6 @@ impl<'a> Reader<'a> {
 
 fn replay(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
     let started = Instant::now();
-    args::hide_tokens(args);
     args::room(args.get(1), ctx.in_cluster())?;
     let mut reader = Reader::new(args, REPLAYED)?;
     let position = Position { gen: args.get(4), after: args::int(args.get(5))? };
@@ -153,7 +152,6 @@ fn tell(reply: Reply, messages: &mut Messages) {
 }
 
 fn snapshot(ctx: Ctx, args: Args<'_>) -> Result<(), Refusal> {
-    args::hide_tokens(args);
     args::room(args.get(1), ctx.in_cluster())?;
     let mut reader = Reader::new(args, SHOWN)?;
     reader.read_options(Options::after(args, 4, SNAPSHOT.args))?;

@@ -112,7 +112,7 @@ impl Ctx {
 
     /// Hides an argument from SLOWLOG and MONITOR; inside a script, which shows its arguments whole, it does nothing.
     /// Only once the command is done with its arguments: in a Valkey 8.1 transaction this frees the one it hides.
-    pub(super) fn redact(self, index: usize) {
+    pub fn redact(self, index: usize) {
         let Ok(index) = c_int::try_from(index) else { return };
         // SAFETY: `self` is live; the server checks the index.
         unsafe { api!(RedisModule_RedactClientCommandArgument)(self.0, index) };

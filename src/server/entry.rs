@@ -3,7 +3,6 @@
 //! A panic must not cross into C, where it would kill the server: each way in catches it, logs where it came from
 //! and answers an error. Handlers therefore check first and change last.
 
-use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -18,6 +17,8 @@ use crate::core::refusal::Refusal;
 
 /// What a command does with its arguments. A refusal is answered for it; it has written no reply then.
 pub type CommandHandler = fn(Ctx, Args<'_>) -> Result<(), Refusal>;
+/// Redacts what must not show in SLOWLOG and MONITOR; told whether the command was refused, as it shows there all the same.
+pub type Redactor = fn(Ctx, Args<'_>, bool);
 /// The C function the server calls for a command; see `command_entry!`.
 pub type CommandEntry = unsafe extern "C" fn(*mut RedisModuleCtx, *mut *mut RedisModuleString, c_int) -> c_int;
 pub type TimerHandler = fn(Ctx);
@@ -39,16 +40,19 @@ pub fn log_panics() {
     }));
 }
 
-/// The C function of a command whose handler is `$handler`.
+/// The C function of a command whose handler is `$handler`. Its tokens follow a word, or else `$redactor` knows them.
 macro_rules! command_entry {
-    ($handler:path) => {{
+    ($handler:path) => {
+        $crate::server::entry::command_entry!($handler, $crate::server::entry::redact_tokens)
+    };
+    ($handler:path, $redactor:path) => {{
         unsafe extern "C" fn enter(
             ctx: *mut redis_module::raw::RedisModuleCtx,
             argv: *mut *mut redis_module::raw::RedisModuleString,
             argc: std::ffi::c_int,
         ) -> std::ffi::c_int {
             // SAFETY: the server calls it with a live context and `argc` live strings.
-            unsafe { $crate::server::entry::run_command(ctx, argv, argc, $handler) }
+            unsafe { $crate::server::entry::run_command(ctx, argv, argc, $handler, $redactor) }
         }
         enter
     }};
@@ -62,15 +66,14 @@ pub unsafe fn run_command(
     argv: *mut *mut RedisModuleString,
     argc: c_int,
     handler: CommandHandler,
+    redactor: Redactor,
 ) -> c_int {
     load::mark_used();
     // SAFETY: the caller says so.
     let (ctx, args) = unsafe { (Ctx::new(ctx), Args::new(argv, argc)) };
-    let outer = SECRETS.take();
     let done = guard(|| handler(ctx, args));
-    for index in SECRETS.replace(outer) {
-        ctx.redact(index);
-    }
+    // Not before: see `Ctx::redact`.
+    guard(|| redactor(ctx, args, !matches!(done, Some(Ok(())))));
     match done {
         Some(Ok(())) => {}
         Some(Err(refusal)) => {
@@ -85,16 +88,15 @@ pub unsafe fn run_command(
     OK
 }
 
-thread_local! {
-    /// Arguments of the running command to hide once it is done with them.
-    static SECRETS: Cell<Vec<usize>> = const { Cell::new(Vec::new()) };
-}
-
-/// Argument `index` of the running command must not show in SLOWLOG or MONITOR.
-pub fn hide(index: usize) {
-    let mut secrets = SECRETS.take();
-    secrets.push(index);
-    SECRETS.set(secrets);
+/// Whatever follows the word TOKEN or GRANT-TOKEN, in commands that take no token too; a word too many does no harm. From
+/// the end on, since an argument must not be read once it is redacted.
+pub fn redact_tokens(ctx: Ctx, args: Args<'_>, _refused: bool) {
+    for at in (2..args.len()).rev() {
+        let word = args.get(at - 1);
+        if word.eq_ignore_ascii_case(b"TOKEN") || word.eq_ignore_ascii_case(b"GRANT-TOKEN") {
+            ctx.redact(at);
+        }
+    }
 }
 
 /// Some 36 minutes. Redis 7.0 takes the wait that is left after one timer has fired for microseconds in 32 bits: from a longer one
