@@ -28,6 +28,7 @@ MAY = {
         LEASE.REPLAY class tab 1 * 0
         LEASE.SNAPSHOT class tab 1
         LEASE.ACK class tab 1 1
+        LEASE.MARK class ann default WRITTEN 1
         LEASE.GET class tab
         LEASE.ROSTER class
         LEASE.COUNT class
@@ -46,6 +47,8 @@ MAY = {
         LEASE.POLICY class
         LEASE.POST class staff m2 hello
         LEASE.ROSTER class
+        LEASE.HOLD class case7
+        LEASE.UNHOLD class case7
         LEASE.KICK class USER ann
         """,
     "worker": """
@@ -54,6 +57,7 @@ MAY = {
         XACK {class}:events group 1-0
         XAUTOCLAIM {class}:events group me 0 0
         XREAD STREAMS {class}:events 0
+        XREVRANGE {class}:log + - COUNT 1
         LEASE.ROSTER class
         LEASE.GET class tab
         """,
