@@ -2,11 +2,14 @@
 
 import json
 import re
+import shlex
+import subprocess
 from itertools import combinations
 
 import pytest
 import yaml
 
+import transcripts
 from golden import crc64
 from harness import Client, Way, wait_until
 from harness.events import stream
@@ -118,6 +121,82 @@ def test_the_alerts():
     assert [rule["alert"] for rule in group["rules"]] == re.findall(r"^### (Lease\w+)$", PAGE, re.M)
     named = {name for name in re.findall(r"`(lease_\w+)`", PAGE) if name not in COUNTED | SHOWN}
     assert all(any(known.startswith(name + "_p") for known in SHOWN) for name in named), named
+
+
+# -------------------------------------------------------------------- which room?
+
+# What breaks a room r, and what the script says of it.
+TROUBLES = {
+    "events-ahead": ({"events 99-0"}, "XADD {r}:events 99-0 by hand"),
+    "events-no-id-left": ({"events 18446744073709551615-0"}, "XADD {r}:events 18446744073709551615-0 by hand"),
+    "events-typed": ({"events string"}, "SET {r}:events x"),
+    "log-ahead": ({"log 99-0"}, "XADD {r}:log 99-0 by hand"),
+    "log-typed": ({"log list"}, "DEL {r}:log", "RPUSH {r}:log x"),
+    "both": ({"events 2-0", "log 2-0"}, "XADD {r}:events 2-0 by hand", "XADD {r}:log 2-0 by hand"),
+    "orphan": ({"orphan"}, "DEL r", "LEASE.OPEN r ann"),
+    "orphan-and-log": ({"orphan", "log 99-0"}, "DEL r", "LEASE.OPEN r ann", "XADD {r}:log 99-0 by hand"),
+    "tagged{t}": ({"events hash"}, "DEL r:events", "HSET r:events x y"),
+    "braces{}": ({"log 99-0"}, "XADD {r}:log 99-0 by hand"),
+    "sound": (set(),),
+    "sound-beneath": (set(), "XADD {r}:events 1-7 by hand", "XADD {r}:log 1-7 by hand"),
+    "sound-without-streams": (set(), "DEL {r}:events {r}:log"),
+    "sound-held": (set(), "LEASE.HOLD r audit"),
+}
+
+
+def troubled(node, count):
+    """What the script says of each room, asked page by page; and how many pages there were."""
+    script, cursor, told, pages = (FOLDER / "troubled.lua").read_text(), b"0", {}, 0
+    while pages == 0 or cursor != b"0":
+        cursor, *rooms = node.call("EVAL", script, 0, cursor, count)
+        told |= {room.decode(): {wrong.decode() for wrong in all_wrong} for room, *all_wrong in rooms}
+        pages += 1
+    return told, pages
+
+
+def refused_by(client, room):
+    """Which streams keep writes out, and whether the room has the hold, as the room's commands tell."""
+    tries = {"events": ["LEASE.OPEN", room, "a-new-user"], "log": ["LEASE.POST", room, "ann", "a-new-id", "x"]}
+    told = {stream for stream, command in tries.items() for reply in client.pipeline(command) if "LOGSTATE" in str(reply)}
+    return told | ({"orphan"} if b"orphan" in client("LEASE.HOLDS", room) else set())
+
+
+@pytest.mark.server(redis={"save": "3600 1"})
+@pytest.mark.no_restart("streams are broken on purpose")
+def test_the_rooms_in_trouble_are_found(server):
+    """The broken ones, no other, each with what is wrong, and writes are refused exactly there; on a replica too, and after a restart."""
+    client, replica = Client(server, PLAIN), server.replica()
+    for number in range(60):
+        server.call("LEASE.OPEN", f"crowd{number}", "ann")
+    for room, (_, *commands) in TROUBLES.items():
+        server.aside.add((0, room.encode()))
+        server.call("LEASE.OPEN", room, "ann", "SESSION", "tab1")
+        server.call("LEASE.POST", room, "ann", "m1", "hello")
+        for command in commands:
+            server.call(*(room if word == "r" else word.replace("{r}", f"{{{room}}}").replace("r:", f"{room}:") for word in command.split()))
+    told, pages = troubled(server, 10)
+    assert told == {room: wrong for room, (wrong, *_) in TROUBLES.items() if wrong}
+    assert pages > 5
+    replica.in_step()
+    assert troubled(replica, 1000)[0] == told
+    for again in range(2):
+        told = {room: {wrong.split()[0] for wrong in all_wrong} for room, all_wrong in troubled(server, 1000)[0].items()}
+        assert told == {room: wrong for room in TROUBLES if (wrong := refused_by(client, room))}
+        if not again:
+            server.restart("save")
+            client = Client(server, PLAIN)
+
+
+@pytest.mark.skipif(transcripts.CLI is None, reason="there is no redis-cli")
+def test_the_script_runs_as_the_runbooks_say(server):
+    lines = {line for line in re.findall(r"redis-cli --eval [^`\n]*", (ROOT / "docs/operations.md").read_text())}
+    (line,) = lines
+    server.call("LEASE.OPEN class ann")
+    server.call("XADD {class}:events 99-0 written by-hand")
+    server.aside.add((0, b"class"))
+    run = shlex.split(line.replace("redis-cli", f"{transcripts.CLI} -p {server.port}", 1))
+    done = subprocess.run(run, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split("\n") == ["0", "class", "events 99-0", ""], done
 
 
 # -------------------------------------------------------------------- LATENCY
