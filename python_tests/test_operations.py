@@ -13,6 +13,7 @@ import transcripts
 from golden import crc64
 from harness import Client, Way, wait_until
 from harness.events import stream
+from harness.resp import Refused
 from test_docs import ROOT, anchors, code, table
 from test_info import COUNTERS, GAUGES, MEASURED
 from test_repl import promote
@@ -189,14 +190,77 @@ def test_the_rooms_in_trouble_are_found(server):
 
 @pytest.mark.skipif(transcripts.CLI is None, reason="there is no redis-cli")
 def test_the_script_runs_as_the_runbooks_say(server):
-    lines = {line for line in re.findall(r"redis-cli --eval [^`\n]*", (ROOT / "docs/operations.md").read_text())}
-    (line,) = lines
+    (line,) = set(re.findall(r"redis-cli --eval [^`\n]*", (ROOT / "docs/operations.md").read_text()))
     server.call("LEASE.OPEN class ann")
     server.call("XADD {class}:events 99-0 written by-hand")
     server.aside.add((0, b"class"))
     run = shlex.split(line.replace("redis-cli", f"{transcripts.CLI} -p {server.port}", 1))
     done = subprocess.run(run, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.split("\n") == ["0", "class", "events 99-0", ""], done
+
+
+# -------------------------------------------------------------------- what operations.md says
+
+
+def test_a_ttl_of_the_file_is_clamped(start):
+    """CONFIG REWRITE writes what was within bounds that moved later: it must load again. Nowhere else is it taken."""
+    server = start(redis={"lease.ttl-ms": 500})
+    assert server.call("CONFIG GET lease.ttl-ms") == {b"lease.ttl-ms": b"500"}
+    assert Client(server, PLAIN)("LEASE.OPEN r ann")["ttl_ms"] == 1000
+    with pytest.raises(Refused):
+        server.call("CONFIG SET lease.ttl-ms 400")
+    with pytest.raises(AssertionError, match="not loaded: ttl-ms must lie within"):
+        start(lease={"ttl-ms": 500})
+
+
+@pytest.mark.parametrize(
+    "row, wrong", ((0, {"lease": {"ttl": 20000}}), (1, {"redis": {"lease.ttl-ms": "20s"}}), (2, {"redis": {"lease.ttl": 20000}}))
+)
+def test_what_a_server_says_that_does_not_start(start, row, wrong):
+    with pytest.raises(AssertionError, match="the server ended") as ended:
+        start(**wrong)
+    texts = [code(text)[0].rstrip("…") for text, _ in table((ROOT / "docs/operations.md").read_text(), "| | |")]
+    assert [text in str(ended.value) for text in texts] == [each == row for each in range(3)]
+
+
+@pytest.mark.parametrize("order", (("class", "{class}:log", "{class}:events"), ("{class}:log", "{class}:events", "class")), ids=" ".join)
+def test_migrate_outside_a_cluster(start, order):
+    """Here a room that went, there one that was restored beside its own streams: nothing is lost, and UNHOLD ends the hold."""
+    here, there = Client(start(), PLAIN), Client(start(), PLAIN)
+    for command in "OPEN class ann SESSION tab1", "POST class ann m1 hello", "POST class ann m2 hello":
+        here(f"LEASE.{command}")
+    before = here("LEASE.GET class tab1")
+    assert here.raw("MIGRATE", "127.0.0.1", there.server.port, "", 0, 5000, "KEYS", *order) == b"OK"
+    assert [event["type"] for event in here.events("class")] == ["closed"] and here.raw("EXISTS class {class}:log") == 0
+    here.server.aside.add((0, b"class"))
+    there.server.aside.add((0, b"class"))
+    moved = there("LEASE.GET class tab1")
+    assert {**moved, "gen": None} == {**before, "gen": None}
+    assert there("LEASE.RENEW class tab1 1 1")[0] == b"renewed"
+    assert there("LEASE.REPLAY", "class", "tab1", 1, "*", 0)["status"] == b"ok"
+    assert there.sent("LEASE.POST class ann m2 hello")["status"] == b"duplicate"
+    assert there("LEASE.POST class ann m3 hello")["seq"] == 3
+    assert there("LEASE.HOLDS class") == [b"orphan"] and there("LEASE.UNHOLD class orphan") == 1
+
+
+def test_who_counts_oom(server):
+    """The server's own answers are in errorstats alone."""
+    client = Client(server, PLAIN)
+    client("LEASE.OPEN r ann SESSION a")
+    client.raw("CONFIG SET maxmemory 1")
+    own = ("OPEN r bob", "SEND r a 1 m1 x", "POST r ann m1 x", "GRANT r ann READ", "SETPOLICY r max-leases 3")
+    for count, command in enumerate((*own, "RENEW r a 1 1 META x"), 1):
+        assert client.refusal(f"LEASE.{command}") == "OOM"
+        assert server.info("errorstats")["errorstat_OOM"] == f"count={count}"
+        assert server.lease_info()["rejected_oom"] == (count > len(own))
+    client.raw("CONFIG SET maxmemory 0")
+
+
+def test_what_valkey_9_says_at_shutdown(server):
+    is_valkey_9 = str(server.info("server").get("valkey_version", "")).startswith("9")
+    server.stop()
+    assert ("Failed to unload module lease" in server.log()) == is_valkey_9
+    assert "`Failed to unload module lease`" in PAGE
 
 
 # -------------------------------------------------------------------- LATENCY
