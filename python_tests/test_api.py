@@ -1,8 +1,8 @@
 """API: module interface, memory, ACL, cluster, clients."""
 
-import subprocess
 import threading
 from contextlib import contextmanager
+from subprocess import DEVNULL
 
 import pytest
 import redis
@@ -118,7 +118,7 @@ class ByCommandLine(Server):
 
     def start(self):
         words = super().load_line().split()[1:]
-        self.process = subprocess.Popen([process.EXECUTABLE, self.config, "--loadmodule", *words], stdout=subprocess.DEVNULL, cwd=self.path)
+        self.process = self.launched([process.EXECUTABLE, self.config, "--loadmodule", *words], stdout=DEVNULL)
         wait_until(self.answers, 30)
         self.call = self.connect()
 

@@ -1,5 +1,6 @@
 """A server process of our own with the module: a free port, a temporary directory, stopped by its process id."""
 
+import contextlib
 import os
 import pathlib
 import random
@@ -110,9 +111,13 @@ class Server:
 
     def start(self):
         """Starts the process and waits until it answers and has loaded its data."""
-        self.process = subprocess.Popen([EXECUTABLE, self.config], stdout=(self.path / "stdout").open("ab"), stderr=subprocess.STDOUT, cwd=self.path)
+        self.process = self.launched([EXECUTABLE, self.config], stdout=(self.path / "stdout").open("ab"), stderr=subprocess.STDOUT)
         wait_until(self.answers, 30, "the server answers")
         self.call = self.connect()
+
+    def launched(self, command, **options):
+        """The process, in a group of its own with the children that it forks to write files."""
+        return subprocess.Popen(command, cwd=self.path, process_group=0, **options)
 
     def answers(self):
         """Whether this server, not one that has taken its port, answers and has loaded its data."""
@@ -164,10 +169,10 @@ class Server:
         return self.process is not None and self.process.poll() is None
 
     def discard(self):
-        """The end of the test: the process is killed, its folder removed."""
-        if self.running():
-            self.process.send_signal(signal.SIGCONT)  # a test may have stopped it
-            self.process.kill()
+        """The end of the test: the process is killed, and a child that still writes, its folder removed."""
+        if self.process:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self.close_connections()
         self.folder.cleanup()
