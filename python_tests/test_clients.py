@@ -174,6 +174,16 @@ def test_lesson_in_a_cluster(start, protocol):
     whole(said, right(client, said), client.messages(ROOM))
 
 
+@pytest.mark.no_restart("a restarted node waits for its cluster")
+def test_commands_without_a_room_in_a_cluster(start):
+    """docs/cluster.md: redis-py wants to be told the node."""
+    owner, _ = Cluster(start).pair(ROOM)
+    client = redis.RedisCluster(host="127.0.0.1", port=owner.port)
+    with pytest.raises(redis.RedisClusterException, match="Missing key"):
+        client.execute_command("LEASE.CLOCK", "GET")
+    assert client.execute_command("LEASE.CLOCK", "GET", target_nodes=client.get_node(port=owner.port, host="127.0.0.1")) == owner.now()
+
+
 @pytest.mark.clients
 @pytest.mark.no_restart("a restarted node waits for its cluster")
 def test_clusters_by_node(start):

@@ -22,7 +22,7 @@ def as_map(reply):
 
 def head(error):
     """What to decide by: `STALE expired`, `HELD 12000`. The sentence behind the colon is for people. Codes that redis-py knows, ERR too, it cuts off."""
-    return error.status_code or str(error).split(":")[0]
+    return getattr(error, "status_code", None) or str(error).split(":")[0]
 
 
 def insist(call, *command, tries=50):
