@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A fan-out worker: puts every message of a room into the durable queue of each member, exactly once and in order.
 
-    fan_out.py ROOM [--url redis://localhost:6379] [--consumer NAME] [--claim-after-ms 60000] [--drain]
+    fan_out.py ROOM [--url redis://localhost:6380] [--consumer NAME] [--claim-after-ms 60000] [--drain]
 
 It is a consumer group on the room's log, with no framework around it. Members are the users with a grant in the room, there or not. A
 member's queue is a stream of its own, from which whoever serves that member reads; the cursor that LEASE.MARK keeps says how far it goes.
+`make run` starts a server for it.
 
 Run as many workers as you like, each with a name of its own that it keeps, and start one that has ended anew: an error ends it, and it
 may be killed at any moment. What makes that safe:
@@ -40,6 +41,7 @@ class Worker:
 
     def run(self, drain):
         """Works for ever; with `drain`, until nothing is left to do."""
+        self.members()  # fails now, before anything is made, if this server has no such command
         try:
             self.redis.xgroup_create(self.log, GROUP, id="0", mkstream=True)
         except redis.ResponseError as refused:
@@ -131,7 +133,7 @@ def seq_of(id):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("room", type=os.fsencode)
-    parser.add_argument("--url", default="redis://localhost:6379")
+    parser.add_argument("--url", default="redis://localhost:6380")
     parser.add_argument("--consumer", default=socket.gethostname(), help="the worker's name in the group; kept from one start to the next")
     parser.add_argument("--claim-after-ms", type=int, default=60000, help="how long another worker's entries may stay unacknowledged")
     parser.add_argument("--drain", action="store_true", help="end when nothing is left to do")

@@ -8,9 +8,11 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import redis
@@ -172,6 +174,16 @@ def test_lesson_in_a_cluster(start, protocol):
     whole(said, right(client, said), client.messages(ROOM))
 
 
+@pytest.mark.no_restart("a restarted node waits for its cluster")
+def test_commands_without_a_room_in_a_cluster(start):
+    """docs/cluster.md: redis-py wants to be told the node."""
+    owner, _ = Cluster(start).pair(ROOM)
+    client = redis.RedisCluster(host="127.0.0.1", port=owner.port)
+    with pytest.raises(redis.RedisClusterException, match="Missing key"):
+        client.execute_command("LEASE.CLOCK", "GET")
+    assert client.execute_command("LEASE.CLOCK", "GET", target_nodes=client.get_node(port=owner.port, host="127.0.0.1")) == owner.now()
+
+
 @pytest.mark.clients
 @pytest.mark.no_restart("a restarted node waits for its cluster")
 def test_clusters_by_node(start):
@@ -212,16 +224,45 @@ def test_a_lesson_that_went_wrong_is_found_out():
             whole([*said[:place], (said[place][0], wrong), *said[place + 1 :]], ann, messages)
 
 
+# -------------------------------------------------------------------- seqs
+
+
+@pytest.fixture
+def lesson(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES / "python")
+    import lesson
+
+    return lesson
+
+
+def test_seqs_rise_though_the_clock_does_not(lesson, monkeypatch):
+    clock = iter([5_000, 5_000, 1_000, 9_000])
+    monkeypatch.setattr(lesson, "last", 0)
+    monkeypatch.setattr(lesson.time, "time_ns", lambda: next(clock))
+    assert [lesson.seq() for _ in range(4)] == [5_000, 5_001, 5_002, 9_000]
+
+
+def test_seqs_of_javascript_rise():
+    """Many within one tick of its clock, and when that is set back."""
+    needs("node")
+    code = (
+        "import { seq } from './steps.mjs'; const seqs = []; for (let n = 0; n < 200000; n++) seqs.push(BigInt(seq()));"
+        "performance.now = () => 0; seqs.push(BigInt(seq()), BigInt(seq()));"
+        "console.log(seqs.every((seq, n) => n === 0 || seq > seqs[n - 1]), String(seqs[0]));"
+    )
+    done = subprocess.run(["node", "--input-type=module", "--eval", code], cwd=NODE, capture_output=True, text=True, timeout=60)
+    rises, first = done.stdout.split()
+    assert rises == "true", done.stderr
+    assert abs(int(first) - time.time_ns()) < 60_000_000_000, "unix time in ns"
+
+
 # -------------------------------------------------------------------- what a client does not know by itself
 
 
 @pytest.mark.ways("plain-resp3")
 @pytest.mark.no_restart("nothing here that other tests do not hold")
-def test_insist(client):
+def test_insist(client, lesson):
     """A room that meets more messages than it reads at once says TRYAGAIN, which redis-py takes for any other error."""
-    sys.path.insert(0, str(EXAMPLES / "python"))
-    import lesson
-
     client.pipeline(*(f"LEASE.POST {ROOM} bot m{number} x" for number in range(600)))
     client.raw("DEL", ROOM)
     plain = redis.Redis(port=client.server.port, retry=None)
@@ -231,6 +272,114 @@ def test_insist(client):
     assert type(told.value) is redis.ResponseError and lesson.head(told.value) == "TRYAGAIN"
     assert lesson.as_map(lesson.insist(plain.execute_command, *post))[b"seq"] == 601
     client.server.aside.add((0, ROOM.encode()))
+
+
+def test_heads(start, lesson):
+    """What to decide by, whatever redis-py makes of an error: it cuts off the codes it knows."""
+    primary = start()
+    replica = primary.replica()
+    primary.call("ACL SETUSER nobody on >secret ~* +ping")
+    plain, other = (redis.Redis(port=server.port, retry=None) for server in (primary, replica))
+    nobody = redis.Redis(port=primary.port, username="nobody", password="secret", retry=None)
+    opening = "LEASE.OPEN", ROOM, "ann"
+    with plain.pipeline(transaction=False) as pipe:
+        pipe.execute_command(*opening, "TTL", 5)
+        pipe.execute_command("LEASE.RENEW", ROOM, "a", 1, 1)
+        assert [lesson.head(error) for error in pipe.execute(raise_on_error=False)] == ["ERR", "STALE unknown"]
+        pipe.execute_command("LEASE.SEND", ROOM, "a", 1, "m", "private", "TOKEN", "s3cret")
+        with pytest.raises(redis.ResponseError) as told:
+            pipe.execute()
+        assert "private TOKEN s3cret" in str(told.value), "why the error itself must not be logged"
+    plain.config_set("maxmemory", 1)
+    for client, head in (plain, "OOM"), (other, "READONLY"), (nobody, "NOPERM"):
+        with pytest.raises(redis.ResponseError) as told:
+            client.execute_command(*opening)
+        assert lesson.head(told.value) == head and head not in str(told.value)
+    plain.config_set("maxmemory", 0)
+
+
+@pytest.mark.ways("plain-resp3")
+@pytest.mark.no_restart("nothing here that other tests do not hold")
+def test_decoding(client):
+    """One payload that is no UTF-8 and redis-py has nothing of the whole reply; or it is told to let such bytes pass."""
+    port, replay = client.server.port, ("LEASE.REPLAY", ROOM, "a", 1, "*", 0)
+    client(f"LEASE.OPEN {ROOM} ann SESSION a")
+    decoding = redis.Redis(port=port, decode_responses=True, protocol=3)
+    decoding.xgroup_create(stream(ROOM, "log"), "g", id="0", mkstream=True)
+    for id, payload in ("m1", b"x"), ("m2", b"\xff"):
+        client("LEASE.SEND", ROOM, "a", 1, id, payload)
+    for take in lambda: decoding.execute_command(*replay), lambda: decoding.xreadgroup("g", "c", {stream(ROOM, "log"): ">"}):
+        with pytest.raises(UnicodeDecodeError):
+            take()
+    assert client("XPENDING", stream(ROOM, "log"), "g")[0] == 2, "it was carried out"
+    with pytest.raises(UnicodeDecodeError):
+        decoding.execute_command("LEASE.OPEN", ROOM, "ben", "SESSION", b"s\xfe")
+    assert client(f"LEASE.COUNT {ROOM}") == [2, 2]
+    lenient = redis.Redis(port=port, decode_responses=True, encoding_errors="surrogateescape", protocol=3)
+    payloads = [message["payload"] for _, message in lenient.execute_command(*replay)["entries"]]
+    lenient.execute_command("LEASE.SEND", ROOM, "a", 1, "m3", payloads[1].encode(errors="surrogateescape"))
+    assert client.messages(ROOM)[-1][1]["payload"] == b"\xff"
+
+
+@pytest.mark.ways("plain-resp3")
+@pytest.mark.no_restart("nothing here that other tests do not hold")
+def test_maps_of_scripts(client):
+    """Flat arrays, or what RESP3 has, without the fields that are nil."""
+    client(f"LEASE.OPEN {ROOM} ann SESSION a")
+    get = "redis.call('LEASE.GET', KEYS[1], 'a')"
+    assert client.raw("EVAL", f"return {get}[1]", 1, ROOM) == b"session"
+    (state, reason) = client.raw("EVAL", f"redis.setresp(3); local map = {get}.map; return {{map.state, tostring(map.reason)}}", 1, ROOM)
+    assert (state, reason) == (b"active", b"nil")
+
+
+@pytest.mark.ways("plain-resp3")
+@pytest.mark.no_restart("nothing here that other tests do not hold")
+def test_what_was_resent_is_answered_as_the_second(client):
+    """redis-py resends by itself when no reply comes in time."""
+    client(f"LEASE.OPEN {ROOM} ann SESSION a")
+    client(f"LEASE.OPEN {ROOM} ben SESSION b")
+    client(f"LEASE.HOLD {ROOM} kept")
+    impatient = redis.Redis(port=client.server.port, socket_timeout=0.3)
+    impatient.ping()
+    commands = {
+        "LEASE.RENEW class a 1 1": [b"duplicate"],
+        "LEASE.LEAVE class a 1": b"gone",
+        "LEASE.KICK class USER ben": 0,
+        "LEASE.HOLD class open": 0,
+        "LEASE.UNHOLD class kept": 0,
+        "LEASE.GRANT class kim READ VERSION 3": b"stale",
+        "LEASE.REVOKE class kim VERSION 4": [b"stale", 0],
+    }
+    process = client.server.process
+    for command, second in commands.items():
+        process.send_signal(signal.SIGSTOP)
+        wake = threading.Timer(0.5, process.send_signal, [signal.SIGCONT])
+        wake.start()
+        reply = impatient.execute_command(*command.split())
+        wake.join()
+        assert (reply[:1] if "RENEW" in command else reply) == second, command
+    (grant,) = client(f"LEASE.GRANTS {ROOM} USER kim")["grants"]
+    assert (grant["version"], grant["revoked"]) == (4, True)
+
+
+@pytest.mark.clients
+@pytest.mark.ways("plain-resp3")
+def test_what_ioredis_sends_and_tells(client):
+    """Arguments that are no text, and what of a command stands in its error."""
+    client(f"LEASE.OPEN {ROOM} ann SESSION a TOKEN s3cret")
+    needs_node()
+    code = (
+        "import Redis from 'ioredis'; const redis = new Redis(`redis://127.0.0.1:${process.argv[1]}`);"
+        "const send = (id, payload, token) => redis.call('LEASE.SEND', 'class', 'a', 1, id, payload, 'TOKEN', token);"
+        "await send('m1', undefined, 's3cret'); await send('m2', null, 's3cret'); await send('m3', {}, 's3cret');"
+        "await send('m4', 'private', 'wr0ng').catch((error) => console.log(JSON.stringify(error.command.args)));"
+        "redis.disconnect();"
+    )
+    done = subprocess.run(
+        ["node", "--input-type=module", "--eval", code, str(client.server.port)], cwd=NODE, capture_output=True, text=True, timeout=60
+    )
+    assert json.loads(done.stdout)[-3:] == ["private", "TOKEN", "wr0ng"], done.stderr
+    assert [message["payload"] for _, message in client.messages(ROOM)] == [b"", b"", b"[object Object]"]
 
 
 @pytest.mark.clients

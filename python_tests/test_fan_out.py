@@ -222,6 +222,16 @@ def test_room_that_began_anew(server, workers):
     delivered(server, 1, 2, 3, 1, 2, 3)
 
 
+def test_wrong_server(server, workers):
+    """Where LEASE.GRANTS cannot be asked nothing is made, and the worker ends at once instead of waiting for ever."""
+    server.call("ACL SETUSER default -lease.grants")
+    worker = workers()
+    _, error = worker.communicate(timeout=60)
+    assert worker.returncode == 1 and "'lease.grants' command" in error
+    assert server.call("EXISTS", stream("r", "log")) == 0
+    server.call("ACL SETUSER default +lease.grants")
+
+
 def test_queue_of_another_type(server, workers):
     """A queue that cannot be written is not marked as written; once it can be, nothing is missing."""
     post(server, 2)

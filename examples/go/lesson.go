@@ -1,6 +1,8 @@
 // A lesson with redigo: two users open, renew, one of them falls silent, and who follows the room learns of it.
 //
-//	go mod init lesson && go get github.com/gomodule/redigo/redis && go run . [redis://localhost:6380] [class]
+//	GO111MODULE=off GOPATH=/usr/share/gocode go run lesson.go [redis://localhost:6380] [class]
+//
+// That is redigo of Debian's golang-github-gomodule-redigo-dev.
 //
 // redigo speaks RESP2, where maps are flat arrays of field and value.
 package main
@@ -170,8 +172,16 @@ func head(err error) string {
 	return strings.SplitN(err.Error(), ":", 2)[0]
 }
 
-// seq rises without being stored: unix time in ns.
-func seq() int64 { return time.Now().UnixNano() }
+var last int64
+
+// seq rises without being stored: unix time in ns, or one more than the last where the clock stands or is set back.
+func seq() int64 {
+	last++
+	if now := time.Now().UnixNano(); now > last {
+		last = now
+	}
+	return last
+}
 
 func say(step string, told interface{}) {
 	line, err := json.Marshal(told)
@@ -187,8 +197,11 @@ func must(err error) {
 
 func main() {
 	url, room := "redis://localhost:6380", "class"
+	if len(os.Args) > 1 {
+		url = os.Args[1]
+	}
 	if len(os.Args) > 2 {
-		url, room = os.Args[1], os.Args[2]
+		room = os.Args[2]
 	}
 	conn, err := redis.DialURL(url)
 	must(err)

@@ -23,8 +23,14 @@ export const unlessThere = (error) => {
   if (!error.message.startsWith("BUSYGROUP")) throw error;
 };
 
-/** A seq that rises without being stored: unix time in ns. As text, for it is far above 2^53, where numbers stop being exact. */
-export const seq = () => String(BigInt(Math.round((performance.timeOrigin + performance.now()) * 1000)) * 1000n + 1n);
+let last = 0n;
+
+/** A seq that rises without being stored: unix time in ns, or one more than the last. As text, for it is far above 2^53, where numbers stop being exact. */
+export const seq = () => {
+  const now = BigInt(Math.round((performance.timeOrigin + performance.now()) * 1000)) * 1000n;
+  last = now > last ? now : last + 1n;
+  return String(last);
+};
 
 /** A stream entry's fields and values, in turn, as an object of text. An id that may be any bytes would stay a Buffer. */
 export const textual = (fields) =>

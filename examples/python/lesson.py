@@ -21,8 +21,8 @@ def as_map(reply):
 
 
 def head(error):
-    """What to decide by: `STALE expired`, `HELD 12000`. The sentence behind the colon is for people."""
-    return str(error).split(":")[0]
+    """What to decide by: `STALE expired`, `HELD 12000`. The sentence behind the colon is for people. Codes that redis-py knows, ERR too, it cuts off."""
+    return getattr(error, "status_code", None) or str(error).split(":")[0]
 
 
 def insist(call, *command, tries=50):
@@ -34,6 +34,16 @@ def insist(call, *command, tries=50):
             if head(error) != "TRYAGAIN" or not left:
                 raise
             time.sleep(0.02)
+
+
+last = 0
+
+
+def seq():
+    """A seq that rises without being stored: unix time in ns, or one more than the last where the clock stands or is set back."""
+    global last
+    last = max(last + 1, time.time_ns())
+    return last
 
 
 def entries(streams):
@@ -64,7 +74,7 @@ class Lesson:
         self.send(ann, ("m1", "hello"), ("m2", b"\x00\xff"), ("m1", "hello"))
         self.await_removal(ben)
         try:
-            self.call("RENEW", *ben, time.time_ns())
+            self.call("RENEW", *ben, seq())
         except redis.ResponseError as error:
             say("refused", head(error))
         ben = self.open("ben")  # STALE expired says: open a new session
@@ -78,10 +88,10 @@ class Lesson:
         return opened[b"session"], opened[b"epoch"]
 
     def renew(self, sessions):
-        """One write for many heartbeats. The time in ns is a seq that rises without being stored; it is far above 2^53."""
+        """One write for many heartbeats."""
         pipe = self.client.pipeline(transaction=False)
         for session, epoch in sessions:
-            pipe.execute_command("LEASE.RENEW", self.room, session, epoch, time.time_ns())
+            pipe.execute_command("LEASE.RENEW", self.room, session, epoch, seq())
         # Errors are values here: one refused heartbeat spoils no other.
         replies = pipe.execute(raise_on_error=False)
         say("renewed", [head(reply) if isinstance(reply, redis.ResponseError) else reply[0].decode() for reply in replies])

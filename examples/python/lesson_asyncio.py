@@ -7,13 +7,12 @@ What it shares with lesson.py it takes from there.
 """
 
 import asyncio
-import time
 import uuid
 
 import redis
 import redis.asyncio
 
-from lesson import arguments, as_map, entries, head, say
+from lesson import arguments, as_map, entries, head, say, seq
 
 
 class Session:
@@ -31,7 +30,7 @@ class Session:
     async def beat(self):
         while True:
             await asyncio.sleep(self.heartbeat_s)
-            await self.call("RENEW", time.time_ns())
+            await self.call("RENEW", seq())
 
     async def call(self, verb, *args):
         return await self.client.execute_command(f"LEASE.{verb}", self.room, self.name, self.epoch, *args)
@@ -66,7 +65,7 @@ async def play(client, room):
     # Heartbeats of many sessions go out in one write; refusals come back as values.
     pipe = client.pipeline(transaction=False)
     for session in ann, ben:
-        pipe.execute_command("LEASE.RENEW", room, session.name, session.epoch, time.time_ns())
+        pipe.execute_command("LEASE.RENEW", room, session.name, session.epoch, seq())
     replies = await pipe.execute(raise_on_error=False)
     say("renewed", [head(reply) if isinstance(reply, redis.ResponseError) else reply[0].decode() for reply in replies])
 
@@ -75,7 +74,7 @@ async def play(client, room):
     say("sent", [[sent[b"status"].decode(), sent[b"seq"]]])
     say("removed", await lost)
     try:
-        await ben.call("RENEW", time.time_ns())
+        await ben.call("RENEW", seq())
     except redis.ResponseError as error:
         say("refused", head(error))
     page = as_map(await ann.call("REPLAY", "*", 0))

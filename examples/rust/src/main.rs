@@ -5,6 +5,7 @@
 //! Replies are read the same way in RESP2 and RESP3: a `HashMap` is made of a map and of a flat array alike.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -141,9 +142,12 @@ fn head(error: &RedisError) -> String {
     text.split(':').next().unwrap_or_default().to_string()
 }
 
-/// A seq that rises without being stored: unix time in ns.
+/// A seq that rises without being stored: unix time in ns, or one more than the last where the clock stands or is set back.
 fn seq() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+    static LAST: Mutex<u64> = Mutex::new(0);
+    let mut last = LAST.lock().unwrap();
+    *last = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64).max(*last + 1);
+    *last
 }
 
 fn hex(bytes: &[u8]) -> String {
