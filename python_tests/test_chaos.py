@@ -331,6 +331,10 @@ def two_worlds(*calls):
 def test_another_world():
     assert rules.check(two_worlds(renewal("s2", 2, 0, at=11000, error="STALE unknown"))) == []
     assert broken(two_worlds(renewal("s2", 2, 0, at=11000))) == {"nobody_is_remembered"}
+    anew, allowed = opening("s2", 2, gen=LATER, at=11100), renewal("s2", 2, 0, at=11300)
+    for unknown_at, breaks in (11000, False), (11200, True):
+        unknown = renewal("s2", 2, 0, at=unknown_at, error="STALE unknown")
+        assert ("ended_stays_ended" in broken(two_worlds(unknown, anew, allowed))) == breaks
 
 
 def test_digests_that_differ():

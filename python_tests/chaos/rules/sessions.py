@@ -33,11 +33,11 @@ def epochs_rise(run, line):
 
 def ended_stays_ended(run, line):
     """A session whose end stands in the stream, or that was told for good that it has ended, is allowed nothing any more."""
-    ends, told, gone = endings(run), {}, {}
+    ends, told, gone, anew = endings(run), {}, {}, opened_anew(run)
     for act in sorted(run.acts, key=lambda act: act.done):
         if act.verdict.startswith(FOR_GOOD) and line.on(act.call):
             told.setdefault(act.session, act)
-        elif act.verdict.startswith(("STALE expired", "STALE unknown")) and line.on(act.call):
+        elif act.verdict.startswith(("STALE expired", "STALE unknown")) and line.on(act.call) and act.done > anew.get(act.session, 0):
             gone.setdefault(act.session, []).append(act)
     for act in run.acts:
         if not act.allowed or not line.on(act.call):
@@ -50,6 +50,14 @@ def ended_stays_ended(run, line):
             yield f"{act} was allowed, but {act.session} had been told {refused.verdict} at {refused.done:.0f}"
         if any(refused.done < act.sent and not line.changed(refused.sent, act.done) for refused in gone.get(act.session, [])):
             yield f"{act} was allowed, but {act.session} had been refused within the same line"
+
+
+def opened_anew(run):
+    """When a session of a world that was evicted was first opened in this one: its epoch may be the same."""
+    opened = {}
+    for call in run.replies("OPEN") if run.former else ():
+        opened.setdefault((call["room"], opened_session(call), call["reply"]["epoch"]), call["done"])
+    return opened
 
 
 def endings(run):
