@@ -250,7 +250,7 @@ def test_seqs_of_javascript_rise():
         "performance.now = () => 0; seqs.push(BigInt(seq()), BigInt(seq()));"
         "console.log(seqs.every((seq, n) => n === 0 || seq > seqs[n - 1]), String(seqs[0]));"
     )
-    done = subprocess.run(["node", "--input-type=module", "--eval", code], cwd=NODE, capture_output=True, text=True, timeout=60)
+    done = evaluated(code)
     rises, first = done.stdout.split()
     assert rises == "true", done.stderr
     assert abs(int(first) - time.time_ns()) < 60_000_000_000, "unix time in ns"
@@ -362,6 +362,12 @@ def test_what_was_resent_is_answered_as_the_second(client):
     assert (grant["version"], grant["revoked"]) == (4, True)
 
 
+def evaluated(code, *arguments):
+    """JavaScript, beside the libraries."""
+    command = ["node", "--input-type=module", "--eval", code, *map(str, arguments)]
+    return subprocess.run(command, cwd=NODE, capture_output=True, text=True, timeout=60)
+
+
 @pytest.mark.clients
 @pytest.mark.ways("plain-resp3")
 def test_what_ioredis_sends_and_tells(client):
@@ -375,9 +381,7 @@ def test_what_ioredis_sends_and_tells(client):
         "await send('m4', 'private', 'wr0ng').catch((error) => console.log(JSON.stringify(error.command.args)));"
         "redis.disconnect();"
     )
-    done = subprocess.run(
-        ["node", "--input-type=module", "--eval", code, str(client.server.port)], cwd=NODE, capture_output=True, text=True, timeout=60
-    )
+    done = evaluated(code, client.server.port)
     assert json.loads(done.stdout)[-3:] == ["private", "TOKEN", "wr0ng"], done.stderr
     assert [message["payload"] for _, message in client.messages(ROOM)] == [b"", b"", b"[object Object]"]
 
@@ -396,9 +400,7 @@ def test_what_javascript_rounds(client):
         "console.log((await old.call(...get))[9], (await own.sendCommand(get))[9] ?? (await own.sendCommand(get)).seq);"
         "old.disconnect(); own.destroy();"
     )
-    done = subprocess.run(
-        ["node", "--input-type=module", "--eval", code, str(client.server.port)], cwd=NODE, capture_output=True, text=True, timeout=60
-    )
+    done = evaluated(code, client.server.port)
     assert done.stdout.split() == [str(EXACT_IN_DOUBLES)] * 2, done.stderr
     assert client(f"LEASE.GET {ROOM} a")["seq"] == seq
 

@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from harness import Client, Refused, Way, aftermath, wait_until, ways
+from test_ops import PER_ROOM
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", 4))
 SEED = int(os.environ.get("FUZZ_SEED", 1))
@@ -33,22 +34,7 @@ IDS = (
 )
 SECRETS = ("s3cret", "wrong")
 NUMBERS = (0, 1, 1, 1, 2, 3, 5, 1000, 5000, 30000, 3600000, 2**31, 2**32, 2**48 - 1, 2**48, 2**62, 2**63 - 2, 2**63 - 1)
-SETTINGS = (
-    "ttl-ms",
-    "disconnect-ms",
-    "failed-ms",
-    "tombstone-ms",
-    "precision-ms",
-    "max-leases",
-    "events-maxlen",
-    "require-token",
-    "log-renewals",
-    "retain-count",
-    "retain-ms",
-    "dedup-ms",
-    "announce-messages",
-    "access",
-)
+SETTINGS = (*sorted(PER_ROOM), "access")
 VALUES = ("default", "default", "0", "1", "5000", "600000", "yes", "no", "granted", "open", str(2**63 - 1))
 STATES = ("new", "connecting", "checking", "connected", "completed", "disconnected", "failed", "closed")
 WORDS = {

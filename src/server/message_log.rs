@@ -20,13 +20,13 @@ use crate::core::replay::Edges;
 use crate::core::retention::Found;
 use crate::core::time::{Ms48, MAX};
 
+/// Messages asked when one was accepted: a log may be imported without any that tells.
+const ASKED_FOR_TIME: usize = 64;
+
 /// The log of a room.
 pub fn name_of(room: &[u8]) -> Vec<u8> {
     streams::beside(room, b":log")
 }
-
-/// Messages asked when one was accepted: a log may be imported without any that tells.
-const ASKED_FOR_TIME: usize = 64;
 
 /// The room whose log this key would be.
 pub fn room_of(log: &[u8]) -> Option<&[u8]> {
@@ -108,7 +108,7 @@ impl Messages<'_> {
     fn at(&mut self) -> u64 {
         for _ in 0..ASKED_FOR_TIME {
             while let Some((field, value)) = self.field() {
-                if let Some(at) = accepted_at(&field, &value) {
+                if let Some(at) = moment_of(&field, &value) {
                     return at;
                 }
             }
@@ -121,7 +121,7 @@ impl Messages<'_> {
 }
 
 /// When a message was accepted, if this field tells. A moment that no room can note is none: nothing after it could be later.
-fn accepted_at(field: &OwnedStr, value: &OwnedStr) -> Option<u64> {
+fn moment_of(field: &OwnedStr, value: &OwnedStr) -> Option<u64> {
     (field.lend().bytes() == b"at").then(|| integer(value.lend().bytes()).filter(|at| *at <= Ms48::MAX))?
 }
 
@@ -184,7 +184,7 @@ pub fn remembered(ctx: Ctx, room: &[u8], first: u64, last: u64, portion: Portion
                 b"user" => message.user = Some(value),
                 b"id" => message.id = Some(value),
                 b"payload" => message.payload = Some(value),
-                b"at" => message.at = accepted_at(&field, &value).unwrap_or(0),
+                b"at" => message.at = moment_of(&field, &value).unwrap_or(0),
                 _ => {}
             }
         }
